@@ -116,9 +116,9 @@ def test_import_loads_nothing_heavy():
     assert said.stdout.strip() == "set()"
 
 
-def test_the_package_offers_its_functions_and_rooms():
-    rooms = {"data", "metrics", "models", "training"}
-    assert {*FUNCTIONS, *rooms, "Predictor", "RunResult", "UsvitError"} == set(dir(usvit)) - {"__version__"}
+def test_the_package_offers_its_functions_and_packages():
+    packages = {"data", "metrics", "models", "training"}
+    assert {*FUNCTIONS, *packages, "Predictor", "RunResult", "UsvitError"} == set(dir(usvit)) - {"__version__"}
     assert callable(usvit.metrics.auc) and callable(usvit.training.Trainer)
 
 

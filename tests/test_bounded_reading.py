@@ -7,7 +7,7 @@ import ast
 import re
 from collections import Counter
 
-from tests.test_house import PACKAGE, nodes_of
+from tests.test_architecture import PACKAGE, nodes_of
 
 PARSERS = re.compile(
     r"""

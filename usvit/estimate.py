@@ -25,10 +25,9 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
-def _given(description: str, *, always: bool = False, null: bool = False, **schema: Any) -> Any:
-    """Declare a key that some estimates have, or ``always`` all that usvit writes; ``null`` allows it to be null."""
-    extra = {"x-null": null, **({"x-required": True} if always else {}), **schema}
-    return Field(None, description=description or None, json_schema_extra=extra)
+def _given(description: str = "", *, null: bool = False, **schema: Any) -> Any:
+    """Declare a key that only some estimates have; ``null`` allows it to be null in a file."""
+    return Field(None, description=description or None, json_schema_extra={"x-null": null, **schema})
 
 
 class Estimate(Summarised, BaseModel):
@@ -37,10 +36,9 @@ class Estimate(Summarised, BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True, json_schema_extra=_SCHEMA)
 
     value: Bounded | None
-    ci95: Interval | None = _given(
-        "95 % interval, [low, high]. Null if there is none; then 'method' is 'point estimate', or 'reason' says why.",
-        always=True,
-        null=True,
+    ci95: Interval | None = Field(
+        description="95 % interval, [low, high]. Null if there is none; then 'method' is 'point estimate', or 'reason' "
+        "says why."
     )
     method: _Text | None = _given("Method by which the interval was computed (docs/explanation/intervals.md).")
     reason: _Text | None = _given(
@@ -50,8 +48,7 @@ class Estimate(Summarised, BaseModel):
     warning: _Text | None = _given("Reason to read the interval with care.", minLength=1)
     n_groups: Count | None = _given(
         "Groups (patients, clusters of near-duplicates or single images) that the value is computed from; for a "
-        "sensitivity those with an image of the class.",
-        always=True,
+        "sensitivity those with an image of the class. Absent from a median over cells and from a mean over folds."
     )
     p: Bounded | None = _given("Two-sided p-value of a difference.", minimum=0, maximum=1)
     p_holm: Bounded | None = _given(
@@ -106,22 +103,19 @@ class Difference(Estimate):
     """Difference of two runs with its interval, and what intervals of other levels follow from."""
 
     value: Annotated[float, Field(ge=-1, le=1)] | None
-    n_groups: Count | None = _given("Absent if the interval counts folds.")
-    n_folds: Count | None = _given("", minimum=1)
+    n_folds: Count | None = _given(minimum=1)
     n_skipped: Count | None = _given("Folds in which an AUC is undefined.")
-    n_repeats: Count | None = _given("", minimum=1)
+    n_repeats: Count | None = _given(minimum=1)
     training_share: Share | None = _given(
         "Share of the variance within folds that is due to what the models learnt by chance; this share counts twice."
     )
     p: Share | None = _given("Two-sided p-value of a difference; absent if it cannot be computed.", null=True)
     p_holm: Share | None = _given("p-value after Holm's correction over the pairs.", null=True)
     error: Annotated[Bounded, Field(ge=0)] | None = _given(
-        "Standard error of a difference over folds, from which intervals of other levels follow. Since schema 1.2."
+        "Standard error of a difference over folds, from which intervals of other levels follow."
     )
-    freedom: Annotated[Bounded, Field(ge=0)] | None = _given("Degrees of freedom of Student's t. Since schema 1.2.")
-    areas: PairedAreas | None = _given(
-        "Absent if the interval is symmetric: before schema 1.3, or if an AUC is 0 or 1. Since schema 1.3."
-    )
+    freedom: Annotated[Bounded, Field(ge=0)] | None = _given("Degrees of freedom of Student's t.")
+    areas: PairedAreas | None = _given("Absent if an AUC is 0 or 1: the interval is symmetric then.")
 
     @classmethod
     def of(cls, estimate: Estimate, **more: Any) -> Self:

@@ -88,8 +88,8 @@ def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...], what:
     if isinstance(node, yaml.ScalarNode):
         if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
             raise UsvitError(
-                f"{what} has a number of {len(node.value):,} characters, and {MAX_DIGITS} are read. Was it meant as a "
-                "text? Then put it in quotes."
+                f"{what} has a number of {len(node.value):,} characters, and {MAX_DIGITS} are read. If it is "
+                "meant as text, put it in quotes."
             )
         children: list[yaml.Node] = []
     elif isinstance(node, yaml.MappingNode):

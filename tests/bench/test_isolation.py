@@ -21,7 +21,7 @@ CASE = BenchmarkCase(
 
 DEATHS = [
     ("kill -SEGV $$", "crashed", "code -11"),
-    ("kill -KILL $$", "out_of_memory", "memory runs out"),
+    ("kill -KILL $$", "out_of_memory", "memory ran out"),
     ("kill -ALRM $$", "timeout", "batch of 4 take longer than 240 s"),
     ("echo 'RuntimeError: a bad day' >&2; exit 1", "crashed", "a bad day"),
 ]

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from tests.records.contents import content, network
 from usvit.evaluation.predictions import predictions_table
 from usvit.files import write_csv, write_json
 
@@ -43,11 +44,11 @@ def make_run(folder: Path, *, seed: int, skill: float = 1.5, n: int = 90, n_fold
         tables.append(table)
         write_csv(folder / f"fold-{fold}" / "predictions.csv", table)
         seen = {one: rows.sha256[part == one].tolist() for one in ("train", "val")} | {"upstream": []}
-        write_json(folder / f"fold-{fold}" / "model.json", {"seen_sha256": seen})
+        write_json(folder / f"fold-{fold}" / "model.json", network(seen_sha256=seen))
     pooled = pd.concat(tables, ignore_index=True)
     write_csv(folder / "predictions.csv", pooled[pooled.part == "test"])
     write_csv(folder / "folds.csv", pd.concat(splits, ignore_index=True))
     rows.to_parquet(folder / "manifest.parquet", index=False)
-    record = {"folds": {"n": n_folds, "unit": "group"}, "data": {"classes": CLASSES, "positive_class": "malignant"}}
-    write_json(folder / "run.json", record)
+    data = {"classes": CLASSES, "positive_class": "malignant"}
+    write_json(folder / "run.json", content("run", folds={"n": n_folds, "unit": "group"}, data=data))
     return folder

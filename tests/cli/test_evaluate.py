@@ -150,8 +150,8 @@ def broken(**cells):
         (lambda t: t, ("--label", "y", "--prob", "0=score", "--prob", "1=score", "--positive", "1"), "do not sum to 1"),
         (lambda t: t[t.k != 3], (*COLUMNS, "--fold", "k"), "missing folds: 3"),
         (lambda t: pd.concat([t, t.iloc[[4]]]), COLUMNS, "predicted twice in part test, in row 121, image 'im4.png'"),
-        (broken(score=(7, np.nan)), COLUMNS, "'score' is no finite number, in row 8, image 'im7.png'"),
-        (broken(score=(7, "high")), COLUMNS, "'score' is no finite number, in row 8"),
+        (broken(score=(7, np.nan)), COLUMNS, "'score' must hold finite numbers, in row 8, image 'im7.png'"),
+        (broken(score=(7, "high")), COLUMNS, "'score' must hold finite numbers, in row 8"),
         (broken(score=(7, 1.5)), COLUMNS, "outside 0 to 1, in row 8"),
         (broken(y=(2, "")), COLUMNS, "column 'y' is empty, in row 3"),
         (broken(y=(2, "maybe")), COLUMNS, "describes two classes, but the labels"),
@@ -261,7 +261,7 @@ def test_a_run_that_was_split_by_image_as_asked_is_measured_and_said_to_leak(usv
     answer = usvit("evaluate", own_run)
     assert answer.code == 0, answer.err
     assert "the split leaks" in answer.out
-    assert "stands among the images that choose" in answer.out
+    assert "is among both the images that choose" in answer.out
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def test_bad_input_is_one_paragraph_and_leaves_nothing(usvit, run, small_phantom
 
 
 def test_what_is_no_run_is_named(usvit, run, tmp_path):
-    assert "is no run, no folder of a fold and no file of weights" in usvit("explain", tmp_path / "nothing").err
+    assert "is not a run, the folder of a fold, or a file of weights" in usvit("explain", tmp_path / "nothing").err
     shutil.copytree(run / "fold-0", tmp_path / "alone" / "fold-0")
     answer = usvit("explain", tmp_path / "alone" / "fold-0")
     assert answer.code == 2 and "is not part of a run" in answer.err

@@ -50,10 +50,10 @@ def test_a_damaged_network_is_named(usvit, fold, tmp_path):  # noqa: F811
 
 @pytest.mark.parametrize(("format_", "missing"), [("onnx", "onnxruntime"), ("monai", "monai")])
 def test_without_the_extra_it_is_named(format_, missing, usvit, fold, tmp_path, monkeypatch):  # noqa: F811
-    import usvit.exporting.exporter as room
+    import usvit.exporting.exporter as exporter
 
-    find = room.find_spec
-    monkeypatch.setattr(room, "find_spec", lambda name: None if name == missing else find(name))
+    find = exporter.find_spec
+    monkeypatch.setattr(exporter, "find_spec", lambda name: None if name == missing else find(name))
     answer = usvit("models", "export", fold, "--format", format_, "--out", tmp_path / "x")
     assert answer.code == 2 and missing in answer.err and "pip install 'usvit[export]'" in answer.err
     assert usvit("models", "export", fold, "--format", "safetensors", "--out", tmp_path / "y").code == 0

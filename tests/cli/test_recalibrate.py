@@ -74,7 +74,7 @@ def test_an_external_test_prints_its_frozen_threshold_failures_and_files(usvit, 
         (("--labels", "labels.csv", "--unit", "nodule"), "Unknown unit 'nodule'"),
         (("--labels", "labels.csv", "--unit", "item", "--roll-up", "median"), "Unknown roll-up 'median'"),
         (("--labels", "labels.csv", "--calibration", "nowhere.json"), "usvit recalibrate writes such a file"),
-        (("--labels", "labels.csv", "--by", "path"), "ids of origin"),
+        (("--labels", "labels.csv", "--by", "path"), "a column of original ids"),
         (("--unit", "patient"), "--unit cannot be used without --labels"),
     ],
 )  # fmt: skip

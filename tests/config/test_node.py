@@ -54,7 +54,7 @@ def test_relative_paths_are_relative_to_the_file_and_a_dumped_configuration_read
         ({"receive": {}}, r"receive\.allow is missing"),
         ({"receive": {"allow": []}}, r"receive\.allow"),
         ({"receive": {"allow": [{}]}}, "needs an ae_title, an address, or both"),
-        ({"receive": {"allow": [{"address": "10.0.0"}]}}, "no IP address or network"),
+        ({"receive": {"allow": [{"address": "10.0.0"}]}}, "not an IP address or a network"),
         ({"receive": {"allow": "any", "port": 70000}}, r"receive\.port cannot be used: .* 65535"),
         ({"receive": {"allow": "any", "tls": {"certificate": "c.pem"}}}, "give both"),
         ({"rules": [{"name": "a", "model": "other"}]}, r"the model 'other', which is not among models \(main\)"),

@@ -336,7 +336,7 @@ def test_a_split_by_image_has_no_thresholds_and_says_that_it_leaks(study):
     leaking = with_val(study.assign(fold=np.arange(200) % 5))
     summary = summarise(leaking, classes=CLASSES, positive="malignant")
     assert is_valid(summary)
-    assert "stands among the images that choose" in summary["operating_points"][0]["reason"]
+    assert "is among both the images that choose" in summary["operating_points"][0]["reason"]
     assert summary["operating_points"][-1]["pooled"]["n_images"] == 200  # 0.5 was chosen by nobody
     assert summary["calibration"]["recalibration"][0]["after"] is None
     assert any("the split leaks" in one for one in summary["warnings"])

@@ -98,7 +98,7 @@ def test_platt_stays_finite_where_the_classes_are_separated():
         ([1, 1], [1.0, 2.0], "no negative image"),
         ([1], [1.0], "no negative image"),
         ([0, 1], [1.0, 1.0], "all predictions are equal"),
-        ([1, 1, 0, 0], [-2.0, -1, 1, 2], "would turn the ranking round"),
+        ([1, 1, 0, 0], [-2.0, -1, 1, 2], "would reverse the ranking"),
     ],
 )
 def test_a_platt_scaling_that_does_not_exist_says_why(label, odds, reason):

@@ -71,7 +71,7 @@ def test_a_table_is_written_and_read_back_with_its_repeats(repeated, tmp_path):
     write_csv(tmp_path / "p.csv", repeated)
     assert read_predictions(tmp_path / "p.csv")["repeat"].tolist() == repeated["repeat"].tolist()
     write_csv(tmp_path / "q.csv", repeated.assign(repeat="first"))
-    with pytest.raises(UsvitError, match=r"column 'repeat' is no finite number"):
+    with pytest.raises(UsvitError, match=r"column 'repeat' must hold finite numbers"):
         read_predictions(tmp_path / "q.csv")
     found, _ = as_predictions(read_raw(tmp_path / "p.csv"), "p.csv", Columns(), None, dataset="d")
     assert found["repeat"].tolist() == repeated["repeat"].tolist()

@@ -250,7 +250,7 @@ def test_a_group_on_both_sides_is_a_leak(study, inner):
     table = with_val(study) if inner else study.copy()
     fold = (table["fold"] == 3) & (table["part"] == "test")
     table.loc[fold & (table["group_id"] == "p3"), "group_id"] = "vp8" if inner else "p0"
-    with pytest.raises(LeakageError, match=r"Fold \d: group '\w+' stands among"):
+    with pytest.raises(LeakageError, match=r"Fold \d: group '\w+' is among both"):
         operating_points(table, positive="malignant")
 
 

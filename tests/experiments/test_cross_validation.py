@@ -222,7 +222,7 @@ def test_what_a_kill_at_the_very_end_of_a_fold_leaves_is_cleared_away(finished, 
     out = shutil.copytree(finished, tmp_path / "run")
     record = json.loads((out / "run.json").read_text())
     (out / "run.json").write_text(json.dumps({**record, "state": "running"}))
-    for name in ("state.pt", ".state.partial.pt"):
+    for name in ("state.pt", ".state.pt.partial-0123"):
         (out / "fold-0" / name).write_bytes(b"left behind")
     assert usvit(*command(small_phantom, out)).code == 0
     assert not list(out.glob("fold-*/*state*")) and not list(out.glob("fold-*/.*"))

@@ -1,4 +1,4 @@
-"""Lesion masks beside the classes, and the recipe of the house model, by the real command."""
+"""Lesion masks beside the classes, and the recipe of the small offline model, by the real command."""
 
 import shutil
 
@@ -105,7 +105,7 @@ def test_the_phantom_weights_with_another_model_are_refused(usvit, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_the_recipe_of_the_house_model_begins_with_the_shipped_weights_of_its_model():
+def test_the_recipe_of_the_small_model_begins_with_the_shipped_weights_of_its_model():
     assert "usvit_small" in recipe_names()
     config = build_config(load_recipe("usvit_small"))
     assert (config.model.name, config.model.weights) == ("usvit_small_multi", "phantom")

@@ -231,7 +231,7 @@ def test_what_validated_it_has_been_seen(small_phantom, tmp_path):
     shape = SMALL[: SMALL.index("source.size=24") - 1]
     begin = ("cv", "--data-root", small_phantom, *tiny, *shape, "--out", tmp_path / "run")  # refused: it is a run
     said = [usvit(*begin, "--weights", tmp_path / name, check=False).stderr for name in ("unhashed", "run")]
-    assert "Warning: The network of --weights" in said[0] and "learnt from folder with source.hashes=false" in said[0]
+    assert "Warning: The network of --weights" in said[0] and "trained on folder with source.hashes=false" in said[0]
     assert "Mind" not in said[1]
 
 
@@ -256,7 +256,7 @@ def test_the_teacher_is_in_the_record_the_metadata_and_the_identity(supervised, 
     }
     (teacher / "model.json").write_text(json.dumps(changed))
     done = usvit("pretrain", *arguments, check=False)
-    assert done.returncode == 2 and "other networks to learn from" in done.stderr
+    assert done.returncode == 2 and "different teacher networks" in done.stderr
 
 
 @pytest.mark.slow

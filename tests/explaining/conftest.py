@@ -13,6 +13,8 @@ import torch
 from safetensors.torch import save_file
 
 import usvit.models.architectures  # noqa: F401  (registers ours with timm)
+from tests.records.contents import content
+from tests.records.contents import network as model_json
 from usvit.data.datasets.manifest import Manifest, build_manifest
 from usvit.evaluation.predictions import predictions_table
 from usvit.models.build import build_model
@@ -106,12 +108,10 @@ def make_run(tmp_path: Path, phantom_manifest: Manifest) -> MakeRun:
         ]
         pd.concat(listed).to_csv(run / "folds.csv", index=False)
         manifest.table.to_parquet(run / "manifest.parquet", index=False)
-        record = {
-            "name": name,
-            "state": "finished",
-            "folds": {"n": 2},
-            "config": {"data": {"dataset": "phantom", "manifest": None}},
-        }
+        data = {"dataset": "phantom", "manifest": None, "classes": None, "keep_list": None}
+        record = content(
+            "run", name=name, folds={"n": 2}, config={"seed": 0, "data": data, "model": {"image_size": 64}}
+        )
         (run / "run.json").write_text(json.dumps(record))
         for k in (0, 1):
             folder = run / f"fold-{k}"
@@ -123,16 +123,15 @@ def make_run(tmp_path: Path, phantom_manifest: Manifest) -> MakeRun:
                 if parameter.ndim > 1:
                     torch.nn.init.trunc_normal_(parameter, std=0.1)
             save_file(net.state_dict(), folder / "model.safetensors")
-            metadata = {
-                "schema_version": "1.0",
-                "architecture": model,
-                "vit": shape,
-                "classes": classes,
-                "positive_class": "malignant",
-                "preprocessing": {"image_size": 64, "resize": "pad", "mean": HALF, "std": HALF},
-                "data_licenses": {"phantom": licence},
-                "seen_sha256": {"train": [], "val": [], "upstream": []},
-            }
+            metadata = model_json(
+                architecture=model,
+                vit=shape,
+                timm=spec.architecture,
+                classes=classes,
+                preprocessing={"image_size": 64, "resize": "pad", "crop": "tissue", "mean": HALF, "std": HALF},
+                data_licenses={"phantom": licence},
+                fold=k,
+            )
             (folder / "model.json").write_text(json.dumps(metadata))
             test = rows[fold == k].reset_index(drop=True)
             logits = np.random.default_rng(k).normal(size=(len(test), len(classes)))

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.models.conftest import _one_thread  # noqa: F401  (for every test here)
+from tests.records.contents import content
 from usvit.exporting import write_export
 from usvit.exporting.exportable import ExportSource, of_spec, open_source
 from usvit.models.zoo import find_model
@@ -31,32 +32,19 @@ def tiny(name: str = "vit_ti16", vit: dict[str, Any] | None = None, size: int = 
 
 
 def metrics_of_the_fold() -> dict[str, Any]:
-    """A ``metrics.json`` of one fold, with the least that its schema asks for."""
-    half, mean = {"value": 0.5}, {"mean": 0.5, "sd": None}
+    """A ``metrics.json`` of one fold."""
+    whole = content("metrics")
     figures = {
-        "accuracy": half,
-        "balanced_accuracy": {"value": 0.25},
-        "auc_macro_ovr": half,
-        "auc": {f"{name}_vs_rest": {"value": 0.75} for name in CLASSES},
-        "sensitivity": dict.fromkeys(CLASSES, half),
-        "specificity": dict.fromkeys(CLASSES, half),
+        "accuracy": figure(0.5),
+        "balanced_accuracy": figure(0.25),
+        "auc": {f"{name}_vs_rest": figure(0.75) for name in CLASSES},
     }
-    means = {
-        name: dict.fromkeys(value, mean) if name in ("auc", "sensitivity", "specificity") else mean
-        for name, value in figures.items()
-    }
-    return {
-        "schema_version": "1.3",
-        "positive_class": "malignant",
-        "classes": list(CLASSES),
-        "n_images": 7,
-        "n_groups": 5,
-        "class_counts": dict.fromkeys(CLASSES, 1),
-        "pooled": figures,
-        "folds": [{"fold": 0, "n_images": 7, "n_groups": 5, **figures}],
-        "mean_sd": means,
-        "confusion": {"labels": list(CLASSES), "counts": [[1, 1, 1]] * 3},
-    }
+    return whole | {"folds": [whole["folds"][0] | figures | {"fold": 0, "n_images": 7, "n_groups": 5}]}
+
+
+def figure(value: float) -> dict[str, Any]:
+    """A point estimate."""
+    return {"value": value, "ci95": None, "method": "point estimate", "n_groups": 5}
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +56,7 @@ def fold(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = {key: value.contiguous() for key, value in source.model.state_dict().items()}
     save_file(state, folder / "model.safetensors")
     metadata = {key: value for key, value in source.content.items() if key not in ("head", "exported", "measured")}
-    metadata |= {"fold": 0, "steps": 2, "best_step": 2, "recipe": "none", "seed": 0}
+    metadata |= {"fold": 0, "steps": 2, "best_step": 2, "recipe": "none", "seed": 0, "tune": "full", "novelty": None}
     metadata |= {
         "data_licenses": {"phantom": "Apache-2.0"},
         "seen_sha256": {"train": ["ab"], "val": [], "upstream": []},

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.test_house import PACKAGE, nodes_of
+from tests.test_architecture import PACKAGE, nodes_of
 from usvit.files import csv_text, guarded, read_csv, unguarded, write_csv
 
 FORMULAS = ["=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(1)", "\t=1", "\uff1d1+1", "'=1", "''", "'"]

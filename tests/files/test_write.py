@@ -82,7 +82,7 @@ def test_file_has_its_name_only_when_it_is_complete(tmp_path):
 
 def test_what_killed_writers_left_can_be_cleared(tmp_path):
     (tmp_path / ".a.txt.partial-0123").write_text("half")
-    (tmp_path / ".model.partial.safetensors").write_text("half, of an older usvit")
+    (tmp_path / ".model.safetensors.partial-0123").write_text("half")
     write_text(tmp_path / "a.txt", "new")
     clear_partials(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]

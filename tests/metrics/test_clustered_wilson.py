@@ -64,12 +64,8 @@ def test_sums_of_folds_join_to_the_sums_of_all():
     assert (whole["n_groups"], whole["n_flagged"]) == (60, int(hits.sum()))
 
 
-def test_of_a_repeated_cross_validation_each_image_counts_once_and_old_records_count_images():
+def test_of_a_repeated_cross_validation_each_image_counts_once():
     hits, group = clustered(np.random.default_rng(2), 30, 2)
     one = rate_record(ShareSums.of(hits, group))
     assert pooled_rate([{**one, "repeat": k} for k in range(3)])["n_images"] == 60
-    old = {"n_images": 60, "n_flagged": 6, "rate": 0.1, "ci95": [0, 1], "method": "wilson"}
-    found = pooled_rate([old, one])
-    assert found["n_images"] == 120 and found["method"].startswith("wilson, by image")
-    assert found["ci95"] == wilson(6 + int(hits.sum()), 120)
     assert pooled_rate([])["rate"] is None

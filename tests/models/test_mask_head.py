@@ -12,7 +12,7 @@ from usvit.models.mask_head import DICE_WEIGHT, WithMaskHead, mask_loss
 
 @pytest.fixture(scope="module", params=["usvit_small", "timm:resnet10t"])
 def network(request):
-    """The house model, which decodes masks itself, and a network that gets a decoder for the training."""
+    """The small offline model, which decodes masks itself, and a network that gets a decoder for the training."""
     torch.manual_seed(0)
     return create_model(request.param, n_classes=3, image_size=64)
 

@@ -8,9 +8,10 @@ import pytest
 import sklearn
 from sklearn.covariance import LedoitWolf
 
+from tests.records.contents import content, network
 from usvit.errors import UsvitError
 from usvit.models.ood import (
-    FILE,
+    NOVELTY_FILE,
     Observed,
     OodDetector,
     conformal_quantile,
@@ -166,11 +167,14 @@ def test_without_inner_validation_images_there_is_a_reason():
     assert "no inner validation images" in fit_ood_detector(train, code, train[np.array([], dtype=np.int64)], [])
 
 
+MEASURED = {"in_distribution": content("model")["novelty"]["in_distribution"]}
+
+
 def write(folder, novelty: OodDetector):
     folder.mkdir(exist_ok=True)
     content = novelty.save()
-    (folder / FILE).write_bytes(content)
-    return ModelMetadata.model_validate(json.loads(json.dumps({"novelty": novelty.describe(content)})))
+    (folder / NOVELTY_FILE).write_bytes(content)
+    return ModelMetadata.model_validate(json.loads(json.dumps(network(novelty=novelty.describe(content) | MEASURED))))
 
 
 def test_what_is_written_judges_bit_for_bit_as_what_was_fitted(fitted, tmp_path):
@@ -178,19 +182,19 @@ def test_what_is_written_judges_bit_for_bit_as_what_was_fitted(fitted, tmp_path)
     seen, _ = observed(np.random.default_rng(11), 30)
     again = read_ood_detector(tmp_path, metadata)
     assert np.array_equal(again.of(seen), fitted.of(seen)) and again.save() == fitted.save()
-    assert read_ood_detector(tmp_path, ModelMetadata()) is None
+    assert read_ood_detector(tmp_path, ModelMetadata(**network())) is None
 
 
 def test_a_missing_exchanged_or_damaged_file_is_told(fitted, tmp_path):
     metadata = write(tmp_path, fitted)
-    content = (tmp_path / FILE).read_bytes()
-    (tmp_path / FILE).write_bytes(content[:-1] + b"x")
+    content = (tmp_path / NOVELTY_FILE).read_bytes()
+    (tmp_path / NOVELTY_FILE).write_bytes(content[:-1] + b"x")
     with pytest.raises(UsvitError, match=r"novelty.safetensors is not the file that the model.json"):
         read_ood_detector(tmp_path, metadata)
-    (tmp_path / FILE).unlink()
+    (tmp_path / NOVELTY_FILE).unlink()
     with pytest.raises(UsvitError, match=r"has no readable novelty.safetensors"):
         read_ood_detector(tmp_path, metadata)
-    (tmp_path / FILE).write_bytes(content)
+    (tmp_path / NOVELTY_FILE).write_bytes(content)
     for damage in (
         lambda record: record["views"]["picture"].update(threshold=-1),
         lambda record: record.pop("left_out"),

@@ -5,6 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.records.contents import content, network
 from usvit.data.transforms.preprocessing import Preprocessing
 from usvit.errors import UsvitError
 from usvit.models.build import build_model
@@ -13,6 +14,9 @@ from usvit.models.weights import Weights
 from usvit.models.zoo import find_model
 
 VIT = {"width": 24, "depth": 1, "mlp": 24, "heads": 2, "pool": "avg", "position": "sincos_2d", "head": "hidden"}
+
+
+GOOD = {"image_size": 48, "resize": "pad", "crop": "tissue", "mean": [0.5] * 3, "std": [0.25] * 3}
 
 
 def make_fold(folder, name="vit_ti16", vit=None, classes=("benign", "malignant"), image_size=48):
@@ -25,16 +29,13 @@ def make_fold(folder, name="vit_ti16", vit=None, classes=("benign", "malignant")
             parameter.add_(torch.randn_like(parameter) * 0.1)
     folder.mkdir(parents=True)
     save_file({key: value.contiguous() for key, value in model.state_dict().items()}, folder / "model.safetensors")
-    stated = {
-        "schema_version": "1.0",
-        "architecture": name,
-        "vit": vit or {},
-        "timm": spec.architecture,
-        "classes": list(classes),
-        "positive_class": "malignant",
-        "preprocessing": {"image_size": image_size, "resize": "pad", "mean": [0.5] * 3, "std": [0.25] * 3},
-        "seen_sha256": {},
-    }
+    stated = network(
+        architecture=name,
+        vit=vit or {},
+        timm=spec.architecture,
+        classes=list(classes),
+        preprocessing=GOOD | {"image_size": image_size},
+    )
     (folder / "model.json").write_text(json.dumps(stated))
     return model.eval()
 
@@ -69,9 +70,9 @@ def test_random_numbers_go_on_as_if_nothing_had_been_loaded(tmp_path):
 def test_a_run_of_one_fold_is_its_fold_and_of_several_none(tmp_path):
     for fold in (0, 1):
         make_fold(tmp_path / f"fold-{fold}", "timm:test_resnet")
-    (tmp_path / "run.json").write_text(json.dumps({"state": "finished", "folds": {"n": 1}}))
+    (tmp_path / "run.json").write_text(json.dumps(content("run", folds={"n": 1})))
     assert load_trained(tmp_path).spec.name == "timm:test_resnet"
-    (tmp_path / "run.json").write_text(json.dumps({"state": "finished", "folds": {"n": 2}}))
+    (tmp_path / "run.json").write_text(json.dumps(content("run", folds={"n": 2})))
     with pytest.raises(UsvitError, match=r"a run of 2 folds with a network in each. Name one: .*fold-0, ..., fold-1"):
         load_trained(tmp_path)
 
@@ -85,14 +86,11 @@ def test_a_foreign_metadata_is_told_by_what_it_lacks(tmp_path, missing):
         load_trained(tmp_path / "fold-0")
 
 
-GOOD = {"image_size": 48, "resize": "pad", "mean": [0.5] * 3, "std": [0.25] * 3}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"schema_version": "2.0"}, "schema_version 2.0, and this usvit reads 1.x"),
+        ({"schema_version": "2.0"}, r"another version of usvit \(schema 2\.0"),
         ({"classes": ["malignant"]}, "key classes: List should have at least 2 items"),
         ({"classes": ["malignant", "malignant"]}, "should be different classes, of which positive_class 'malignant'"),
         ({"classes": "malignant"}, r"model\.json is damaged: key classes: should be a valid list"),

@@ -281,7 +281,7 @@ def page() -> str:
     lines = [
         "# Networks",
         "",
-        "Every network that usvit names. This page is made from the zoo (`usvit/models/zoo/`) by",
+        "All networks of usvit. This page is made from the zoo (`usvit/models/zoo/`) by",
         "`USVIT_RENEW=1 python -m pytest tests/models/test_zoo.py -k page`; `usvit models list` shows the same, and",
         "`usvit models info NAME` one network, counted again, with its licences (`--json`:",
         "[models-info.schema.json](models-info.schema.json)).",

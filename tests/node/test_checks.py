@@ -46,7 +46,7 @@ MISTAKES = {
     ),
     "no folder": ({"folders": [{"path": "absent"}]}, r"folder .*absent .*does not exist"),
     "folder around the node": ({"folders": [{"path": "."}]}, "would take in its own files"),
-    "foreign address": ({"receive": {"host": "192.0.2.1"}}, r"192\.0\.2\.1 is no address of this machine"),
+    "foreign address": ({"receive": {"host": "192.0.2.1"}}, r"192\.0\.2\.1 is not an address of this machine"),
     "no certificate": ({"receive": {"tls": {"certificate": "a", "private_key": "b"}}}, r"receive\.tls\.certificate"),
     "no authorities": (
         {"peers": {"p": {"ae_title": "A", "host": "h", "port": 1, "tls": {"ca": "absent.pem"}}}},

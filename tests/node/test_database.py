@@ -44,7 +44,7 @@ def test_a_newer_a_damaged_and_a_missing_database_are_errors_that_say_what_to_do
     newer = sqlite3.connect(tmp_path / "node.sqlite")
     newer.execute(f"PRAGMA user_version={len(MIGRATIONS) + 1}")
     newer.close()
-    with pytest.raises(UsvitError, match="newer usvit"):
+    with pytest.raises(UsvitError, match="another version of usvit"):
         NodeDatabase(tmp_path / "node.sqlite")
     (tmp_path / "bad.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(UsvitError, match="cannot be used"):

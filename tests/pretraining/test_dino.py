@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from torch import nn
 
+from tests.oracles import authors
 from tests.pretraining.toy import Normalised, plan, tiny_vit
 from tests.processes import command_line, start
 from usvit.config import DinoConfig, PretrainConfig
@@ -19,6 +20,7 @@ from usvit.errors import UsvitError
 from usvit.models.trainable import train_mode
 from usvit.pretraining.dino import distillation_loss, make, teacher_temperature
 from usvit.pretraining.dino_head import DinoHead
+from usvit.training import half_cosine
 from usvit.training.parameter_groups import decayed
 
 SMALL = {"hidden": 12, "bottleneck": 6, "outputs": 10}
@@ -357,3 +359,35 @@ def test_two_processes_make_the_steps_of_one(tmp_path):
     assert one.keys() == two.keys()
     for key in one:
         torch.testing.assert_close(two[key], one[key], rtol=1e-5, atol=1e-6)
+
+
+def test_the_head_is_that_of_the_authors_code():
+    """DINOHead of vision_transformer.py, with rows of other lengths than one."""
+    state = {}
+    for key, value in authors.state_of("dino_head").items():
+        key = key.replace("last_layer.weight_g", "last.parametrizations.weight.original0")
+        state[key.replace("last_layer.weight_v", "last.parametrizations.weight.original1")] = value
+    head = DinoHead(32, DinoConfig(hidden=24, bottleneck=16, outputs=12))
+    head.load_state_dict(state)
+    outputs = head.double()(torch.from_numpy(authors.numbers("features", (4, 32))).double())
+    theirs = torch.tensor(authors.network("dino_head")["outputs"]).double()
+    torch.testing.assert_close(outputs.detach(), theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_losses_and_centers_of_five_epochs_are_those_of_the_authors_code():
+    """DINOLoss of main_dino.py: two images, two global and two local crops, a warm-up of three epochs of six."""
+    task = dino(teacher_temperature=0.07, teacher_temperature_start=0.04, teacher_warmup_epochs=3)
+    student = torch.from_numpy(authors.numbers("student", (8, 10))).unflatten(0, (4, 2)).transpose(0, 1)
+    for epoch, stored in enumerate(authors.values("dino_loss")):
+        teacher = torch.from_numpy(authors.numbers("teacher", (4, 10))) + epoch
+        target = task._target(teacher, epoch).unflatten(0, (2, 2)).transpose(0, 1)
+        loss = distillation_loss(student / 0.1, target).mean()
+        assert loss.item() == pytest.approx(stored["loss"], rel=1e-5)
+        task._seen = [torch.cat([teacher.sum(0), torch.tensor([4.0])])]
+        task.on_step_end(0)
+        assert task.module.center.tolist() == pytest.approx(stored["center"], rel=1e-5, abs=1e-6)
+
+
+def test_the_decay_of_the_teacher_is_the_authors_cosine_scheduler():
+    decays = [half_cosine(0.996, 1.0, step, 20) for step in range(20)]
+    assert decays == pytest.approx(authors.values("dino_teacher_decay"), rel=1e-6)

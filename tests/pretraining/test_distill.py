@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from tests.oracles import authors
 from usvit.config import PretrainConfig
 from usvit.errors import UsvitError
 from usvit.models.build import build_model
@@ -216,7 +217,7 @@ def test_a_teacher_of_other_names_is_refused(tmp_path):
 
     network = build_model(find_model("vit_ti16"), Weights("scratch"), n_classes=2, image_size=32)
     save_file(network.state_dict(), tmp_path / "model.safetensors")
-    metadata = {"architecture": "vit_ti16", "classes": ["cat", "dog"], "seen_sha256": {}}
+    metadata = network(architecture="vit_ti16", timm="vit_tiny_patch16_224", classes=["cat", "dog"])
     (tmp_path / "model.json").write_text(json.dumps(metadata))
     settings = config(distill={"kind": "hard", "teacher": "vit_ti16", "weights": str(tmp_path)})
     ask = {"n_classes": 2, "device": torch.device("cpu")}
@@ -264,3 +265,16 @@ def test_without_the_token_s_recipe_a_distilled_network_gives_one_answer():
     network.set_distilled_training(True)
     distill.make(plan_of(settings), network)
     assert isinstance(network(torch.zeros(2, 3, 32, 32)), torch.Tensor)
+
+
+def test_the_losses_are_those_of_the_authors_code_but_for_the_number_of_classes_in_the_soft_one():
+    """losses.py of DeiT; docs/reference/recipes.md: that code also divides the divergence by the number of classes."""
+    of_class, of_token, teacher = (
+        torch.from_numpy(4 * authors.numbers(name, (3, 5))) for name in ("class head", "distillation head", "teacher")
+    )
+    labels = nn.functional.cross_entropy(of_class, torch.tensor([0, 4, 2])).item()
+    stored = authors.values("deit_distillation")
+    hard = 0.5 * labels + 0.5 * distill.hard_distillation(of_token, teacher).item() / 3
+    assert hard == pytest.approx(stored["hard"], rel=1e-5)
+    soft = distill.soft_distillation(of_token, teacher, 3.0).item() / 3
+    assert 0.9 * labels + 0.1 * soft / 5 == pytest.approx(stored["soft"], rel=1e-5)

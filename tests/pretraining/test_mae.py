@@ -6,12 +6,15 @@ import timm
 import torch
 from torch.nn import functional as F
 
+from tests.models.authors_networks import VIT, load
+from tests.oracles import authors
 from tests.pretraining.toy import STEMS, batch, plan, tiny_vit
 from usvit.config import MaeConfig
 from usvit.errors import UsvitError
 from usvit.models.architectures.positions import sincos_2d
-from usvit.pretraining.mae import make, reconstruction_loss, split, visible_patches
-from usvit.pretraining.patches import patchify
+from usvit.models.weights import Checkpoint
+from usvit.pretraining.mae import MaskedAutoencoder, make, reconstruction_loss, split, visible_patches
+from usvit.pretraining.patches import Tokens, patchify
 from usvit.training.parameter_groups import decayed
 
 SMALL = {"decoder_width": 24, "decoder_depth": 2, "decoder_heads": 2}
@@ -286,3 +289,67 @@ def test_a_constant_patch_gives_no_infinite_target():
     _, masked = split(torch.tensor([1]), 16, 4)
     loss = reconstruction_loss(torch.zeros(1, 12, 192), images, masked, 8, normalise=True)
     assert F.mse_loss(loss, torch.zeros(1)) == 0
+
+
+DECODER = {
+    "mask_token": "mask_token",
+    "decoder_embed.": "embed.",
+    "decoder_blocks.": "blocks.",
+    "decoder_norm.": "norm.",
+    "decoder_pred.": "predict.",
+}
+
+
+def authors_mae():
+    """Our network and decoder with the weights of models_mae.py, whose positions are fixed."""
+    state = authors.state_of("mae")
+    fixed = {"pos_embed": F.pad(sincos_2d((4, 4), 32), (0, 0, 1, 0))}
+    fixed["decoder_pos_embed"] = F.pad(sincos_2d((4, 4), 24), (0, 0, 1, 0))
+    network, report = load("mae", VIT, Checkpoint(state | fixed))
+    config = MaeConfig(decoder_width=24, decoder_depth=1, decoder_heads=2)
+    module = MaskedAutoencoder(network, Tokens.of(network, "mae", subsets=True), config)
+    decoder = {}
+    for key in [key for key, _ in report.skipped if key in state]:
+        (theirs,) = (name for name in DECODER if key.startswith(name))
+        decoder[key.replace(theirs, DECODER[theirs], 1)] = state[key]
+    module.decoder.load_state_dict(decoder)
+    return module.double().eval()
+
+
+def test_prediction_and_loss_are_those_of_the_authors_code():
+    module, stored = authors_mae(), authors.network("mae")
+    mask = torch.tensor(stored["mask"])
+    visible, masked = ((mask == kept).nonzero()[:, 1].view(2, -1) for kept in (0, 1))
+    assert visible.shape == (2, 4)
+    with torch.no_grad():
+        predicted = module(authors.images(32), visible, masked)
+    theirs = torch.tensor(stored["predicted"]).double()  # of every third patch and every 24th pixel
+    seen = 0
+    for image in range(2):
+        for number, place in enumerate(masked[image].tolist()):
+            if place % 3 == 0:
+                seen += 1
+                torch.testing.assert_close(
+                    predicted[image, number, ::24], theirs[image, place // 3], rtol=1e-5, atol=1e-6
+                )
+    assert seen >= 6
+    for kind, normalise in (("pixels", False), ("normalised", True)):
+        loss = reconstruction_loss(predicted, authors.images(32), masked, 8, normalise=normalise).mean()
+        assert loss.item() == pytest.approx(stored["loss"][kind], rel=1e-5)
+
+
+@pytest.mark.parametrize("case", authors.values("mae_kept"))
+def test_as_many_patches_stay_as_in_the_authors_random_masking(case):
+    count, mask = case.split()
+    assert visible_patches(int(count), float(mask)) == authors.values("mae_kept")[case]
+
+
+def test_the_same_parameters_are_decayed_as_by_the_function_that_the_authors_call():
+    """main_pretrain.py: timm's, without names that have none. Positions are fixed there, and a table to learn here."""
+    module = authors_mae()
+    trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+    theirs = set()
+    for key in authors.network("mae")["decayed"]:
+        part = next((name for name in DECODER if key.startswith(name)), None)
+        theirs.add(f"decoder.{key.replace(part, DECODER[part], 1)}" if part else f"network.{key}")
+    assert decayed(module, embeddings=True) & trained == theirs | {"network.pos_embed"}

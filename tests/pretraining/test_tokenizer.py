@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from torch.nn.functional import normalize
 
 from tests.pretraining.toy import batch, plan
+from tests.records.contents import network
 from usvit.config.pretrain import TokenizerConfig
 from usvit.data.datasets.upstream.fractals import FractalSource
 from usvit.errors import UsvitError
@@ -143,13 +144,13 @@ def written(folder, **metadata):
     folder.mkdir(parents=True)
     module = tiny().module
     save_file(module.state_dict(), folder / "model.safetensors")
-    given = {
-        "architecture": "tokenizer",
-        "tokenizer": TINY,
-        "preprocessing": {"image_size": 32, "resize": "squash", "mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]},
-        "weights_sha256": sha256_of_file(folder / "model.safetensors"),
-        "seen_sha256": {"train": [], "val": [], "upstream": []},
-    }
+    statistics = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]}
+    given = network(
+        architecture="tokenizer",
+        tokenizer=TINY,
+        preprocessing={"image_size": 32, "resize": "squash", "crop": "tissue", **statistics},
+        weights_sha256=sha256_of_file(folder / "model.safetensors"),
+    )
     (folder / "model.json").write_text(json.dumps(given | metadata))
     return module
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.reports.conftest import fake_run
+from usvit.errors import UsvitError
 from usvit.records import FILE_RECORDS, FoldRow, PredictionRow, load_record
 from usvit.records.schemas import FOLDER, all_schemas, main, schema_of
 
@@ -15,11 +16,10 @@ BY_KIND = {model.KIND: model for model in FILE_RECORDS}
 
 
 def fixtures():
-    """(file, model, version) of each fixture; its name is <kind>[-<of>]-<version>.json."""
+    """(file, model) of each fixture; its name is <kind>[-<of>]-<version>.json."""
     for file in sorted(FIXTURES.glob("*.json")):
-        of_kind, version = file.stem.rsplit("-", 1)
-        kind = next(kind for kind in sorted(BY_KIND, key=len, reverse=True) if of_kind.startswith(kind))
-        yield pytest.param(file, BY_KIND[kind], version, id=file.stem)
+        kind = next(kind for kind in sorted(BY_KIND, key=len, reverse=True) if file.stem.startswith(kind))
+        yield pytest.param(file, BY_KIND[kind], id=file.stem)
 
 
 @pytest.mark.slow
@@ -41,23 +41,15 @@ def test_a_schema_is_valid_and_says_what_each_file_is(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("file", "model", "version"), [*fixtures()])
-def test_a_file_of_this_version_keeps_to_its_schema_and_of_any_version_is_read(file, model, version):
+@pytest.mark.parametrize(("file", "model"), [*fixtures()])
+def test_a_file_keeps_to_its_schema_and_comes_back_whole(file, model):
     content = json.loads(file.read_text())
-    assert content["schema_version"] == version
-    record = load_record(file, model)
-    major = model.VERSION.partition(".")[0]  # only a content of an older one is given another version
-    assert isinstance(record, model)
-    assert record.schema_version == (version if version.partition(".")[0] == major else f"{major}.0")
-    if version == model.VERSION:
-        jsonschema.validate(content, schema_of(model))
-        assert record.model_dump(mode="json", exclude_unset=True, by_alias=True) == content
+    jsonschema.validate(content, schema_of(model))
+    assert load_record(file, model).content() == content
 
 
-def test_each_kind_of_file_has_a_fixture_of_its_version():
-    assert {(model.KIND, model.VERSION) for model in FILE_RECORDS} <= {
-        (parameters.values[1].KIND, parameters.values[2]) for parameters in fixtures()
-    }
+def test_each_kind_of_file_has_a_fixture():
+    assert {model.KIND for model in FILE_RECORDS} == {parameters.values[1].KIND for parameters in fixtures()}
 
 
 @pytest.mark.slow
@@ -67,7 +59,7 @@ def test_a_schema_refuses_what_usvit_does_not_write():
     schema.validate(content)
     for change in (
         {"unknown": 1},
-        {"schema_version": "1.2"},
+        {"schema_version": "1.1"},
         {"warnings": None},
         {"n_images": "3"},
         {"pooled": {**content["pooled"], "accuracy": {"value": 1.1, "ci95": None, "method": "x", "n_groups": 3}}},
@@ -79,28 +71,21 @@ def test_a_schema_refuses_what_usvit_does_not_write():
         assert not schema.is_valid({name: value for name, value in content.items() if name != key}), key
 
 
-@pytest.mark.parametrize(
-    ("version", "architecture", "vit", "read"),
-    [
-        # Until 1.2 every parallel or deep network had LayerScale, started at 1e-5, unless a setting said otherwise.
-        ("1.2", "vit_b18x2", {}, {"layer_scale": 1e-5}),
-        ("1.0", "vit_s9x4_hmlp", {"pool": "avg"}, {"layer_scale": 1e-5, "pool": "avg"}),
-        ("1.2", "vit_s36x1", {"layer_scale": 0.1}, {"layer_scale": 0.1}),
-        ("1.2", "vit_b16", {}, {}),
-        ("1.3", "vit_b18x2", {}, {}),
-    ],
-)
-def test_parallel_networks_of_older_metadata_keep_their_layer_scale(tmp_path, version, architecture, vit, read):
-    content = json.loads((FIXTURES / "model-1.2.json").read_text())
-    content |= {"schema_version": version, "architecture": architecture, "vit": vit}
-    (tmp_path / "model.json").write_text(json.dumps(content))
-    assert load_record(tmp_path / "model.json", BY_KIND["model"]).vit == read
-
-
-def test_an_older_model_metadata_is_migrated():
-    old = load_record(FIXTURES / "model-1.0.json", BY_KIND["model"])
-    assert json.loads((FIXTURES / "model-1.0.json").read_text())["thresholds"] == {}
-    assert old.thresholds == [] and old.seen_copies is None and old.architecture == "timm:resnet10t"
+def test_a_content_of_another_version_is_migrated_step_by_step_or_refused(tmp_path, monkeypatch):
+    job, file = BY_KIND["job"], tmp_path / "job.json"
+    current = json.loads((FIXTURES / "job-1.0.json").read_text())
+    old = {name: value for name, value in current.items() if name != "state"} | {"schema_version": "0.8", "at": 1}
+    file.write_text(json.dumps(old))
+    with pytest.raises(UsvitError, match=r"job\.json was written by another version of usvit \(schema 0\.8, .*again"):
+        load_record(file, job)
+    steps = {
+        ("job", "0.8"): lambda content: {**content, "schema_version": "0.9", "state": "running"},
+        ("job", "0.9"): lambda content: {**content, "schema_version": job.VERSION, "state": "finished"},
+        ("run", "0.8"): lambda content: {},
+    }
+    monkeypatch.setattr("usvit.records.migrations.MIGRATIONS", steps)
+    assert load_record(file, job).content() == {**old, "schema_version": "1.0", "state": "finished"}
+    assert json.loads(file.read_text()) == old
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.records.contents import network
 from usvit.evaluation.metrics_record import summarise
 from usvit.evaluation.predictions import predictions_table
 from usvit.files import write_csv, write_json
@@ -96,13 +97,18 @@ def fake_run(
         seen = {name: rows["sha256"][part == name].tolist() for name in ("train", "val")}
         write_json(
             inside / "model.json",
-            {
-                "preprocessing": {"image_size": 224, "resize": "pad", "mean": [0.5] * 3, "std": [0.5] * 3},
-                "seen_sha256": {**seen, "upstream": []},
-                "seen_copies": {"files": [], "gaps": copy_gaps()},
-                "data_licenses": {"busi": "unclear"},
-                "intended_use": "research only; not a medical device",
-            },
+            network(
+                preprocessing={
+                    "image_size": 224,
+                    "resize": "pad",
+                    "crop": "tissue",
+                    "mean": [0.5] * 3,
+                    "std": [0.5] * 3,
+                },
+                seen_sha256={**seen, "upstream": []},
+                seen_copies={"files": [], "gaps": copy_gaps()},
+                data_licenses={"busi": "unclear"},
+            ),
         )
     rows.to_parquet(folder / "manifest.parquet", index=False)
     write_csv(folder / "predictions.csv", predictions[predictions["part"] == "test"])
@@ -116,11 +122,18 @@ def fake_run(
         "command": f"usvit {kind} --dataset busi --model vit_b32 --recipe gheflati2022_vit --seed 7",
         "config": {
             "recipe": "gheflati2022_vit", "seed": 7, "device": "auto", "precision": "auto",
-            "data": {"dataset": "busi", "split_seed": None},
+            "data": {"dataset": "busi", "classes": None, "keep_list": None, "split_seed": None},
             "model": {"name": "vit_b32", "weights": "hub", "image_size": 224},
-            "input": {"resize": "pad", "augment": "light"}, "loss": {"class_weights": "balanced"},
-            "train": {"batch_size": 128, "steps": 250, "early_stopping": {"monitor": "val_loss", "keep": "best"}},
-            "optim": {"name": "sgd", "lr": 0.001, "momentum": 0.9, "clip_norm": 1.0},
+            "input": {"resize": "pad", "crop": "whole", "augment": "light"}, "loss": {"class_weights": "balanced"},
+            "train": {
+                "batch_size": 128, "steps": 250, "epochs": None,
+                "early_stopping": {"monitor": "val_loss", "keep": "best"},
+            },
+            "optim": {
+                "name": "sgd", "lr": 0.001, "schedule": "cosine", "weight_decay": 0.0,
+                "momentum": 0.9, "clip_norm": 1.0,
+            },
+            "split": {"folds": n_folds},
         },
         "config_sha256": HASH, "versions": {"python": "3.11.7", "torch": "2.9.1", "timm": "1.0.22"},
         "device": {"type": "cpu", "name": "AMD EPYC 9454 48-Core", "precision": "bf16", "threads": 2},
@@ -138,8 +151,11 @@ def fake_run(
         },
         "folds": {"n": len(results), "sha256": HASH, "scheme": "drawn", "unit": "group", "leaking_groups": 0},
         "model": {
-            "name": "vit_b32", "timm": "vit_base_patch32_224.augreg_in21k", "params": 87457539,
-            "weights": {"source": "hub", "file": "timm/vit_base_patch32_224.augreg_in21k", "sha256": HASH},
+            "name": "vit_b32", "vit": {}, "timm": "vit_base_patch32_224.augreg_in21k", "params": 87457539,
+            "weights": {
+                "source": "hub", "name": None, "file": "timm/vit_base_patch32_224.augreg_in21k", "sha256": HASH,
+                "license": None, "upstream": None, "pretrained_by": None,
+            },
         },
         "results": results, "seconds": 2117.3,
     }  # fmt: skip

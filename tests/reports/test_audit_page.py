@@ -9,6 +9,7 @@ import pytest
 
 from tests.data.audit.conftest import cross, tissue
 from tests.data.conftest import save, write_busi
+from tests.records.contents import content
 from usvit.data.audit.audit_dataset import find_faults
 from usvit.data.datasets.cards import load_cards
 from usvit.data.datasets.manifest import build_manifest
@@ -166,7 +167,7 @@ def test_a_folder_that_holds_something_else_is_refused_and_left_alone(folder, tm
     other.mkdir()
     (other / "chapter.txt").write_text("mine")
     audits = shutil.copytree(folder, tmp_path / "other images")
-    (audits / "audit.json").write_text(json.dumps({"manifest_sha256": "0" * 64}))
+    (audits / "audit.json").write_text(json.dumps(content("audit", manifest_sha256="0" * 64)))
     root = write_busi(tmp_path / "busi")
     for out, words in (
         (other, "is not an audit"),

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from tests.records.contents import content
 from tests.reports.conftest import fake_run
 from usvit.data.datasets.cards import load_cards
 from usvit.data.datasets.locate import open_dataset
@@ -121,16 +122,11 @@ def explain(run_dir, case, *, shows_image, file="map.png"):
     folder = run_dir / "explain"
     folder.mkdir(exist_ok=True)
     Image.new("RGB", (448, 224), "red").save(folder / "map.png")
-    image = {
-        "dataset": case.dataset,
-        "image_id": case.image_id,
-        "file": file,
-        "shows_image": shows_image,
-        "class": "malignant",
-    }
-    maps = {"source": "x", "part": "test", "images": [image], "against_masks": None}
-    record = {"schema_version": "1.0", "run": "run", "weights_sha256": {}, "methods": {"gradcam": maps}}
-    write_json(folder / "explain.json", record)
+    record = content("explain")
+    maps = record["methods"]["gradcam"]
+    own = {"dataset": case.dataset, "image_id": case.image_id, "file": file, "class": "malignant"}
+    maps["images"] = [maps["images"][0] | own | {"shows_image": shows_image, "blank": False}]
+    write_json(folder / "explain.json", record | {"methods": {"gradcam": maps}})
 
 
 def test_saliency_stands_with_its_case_and_obeys_the_licence(run_dir):

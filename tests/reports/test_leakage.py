@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.data.near_duplicates.planting import jpeg
+from tests.records.contents import network
 from tests.reports.conftest import fake_run
 from usvit.data.datasets.manifest_file import DESCRIPTIONS
 from usvit.data.io.decoding import read_image
@@ -131,7 +132,8 @@ def with_copies(run_dir, fold=1):
         upstream = folder / "upstream"
         upstream.mkdir()
         seen = {one.sha256: CompactDescriptions.of([one]) for one in (own, other)}
-        (upstream / "model.json").write_text(json.dumps(write_seen(upstream, {"train": list(seen)}, described=seen)))
+        first = write_seen(upstream, {"train": list(seen)}, described=seen)
+        (upstream / "model.json").write_text(json.dumps(network(**first)))
         before = Before(load_record(upstream / "model.json", ModelMetadata), upstream / "model.safetensors")
         write_json(folder / "model.json", metadata | write_seen(folder, hashes, before, described=described))
     return own, copy
@@ -160,8 +162,8 @@ def test_passed_is_said_only_where_everything_that_was_seen_was_compared(tmp_pat
     assert [checks[k].result for k in (SEEN, UPSTREAM)] == [BY_HASH, BY_HASH], "a tested image has no description"
     assert "without near-duplicate descriptions of 1 test images" in checks[UPSTREAM].answer
     path = run_dir / "fold-3" / "model.json"
-    metadata = json.loads(path.read_text())
-    write_json(path, {key: value for key, value in metadata.items() if key != "seen_copies"})
+    gaps = [{"part": part, "known": "nothing", "what": "weights without metadata"} for part in ("train", "upstream")]
+    write_json(path, json.loads(path.read_text()) | {"seen_copies": {"files": [], "gaps": gaps}})
     checks = leakage_checks(read_run(run_dir))
-    assert [checks[k].result for k in (SEEN, UPSTREAM)] == ["not known", "not known"], "one metadata is of old"
-    assert "earlier usvit" in checks[UPSTREAM].answer and "None by exact hash" in checks[UPSTREAM].answer
+    assert [checks[k].result for k in (SEEN, UPSTREAM)] == ["not known", "not known"], "one network is not on record"
+    assert "weights without metadata" in checks[UPSTREAM].answer and "None by exact hash" in checks[UPSTREAM].answer

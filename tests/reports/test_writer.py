@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.records.contents import content
 from tests.reports.conftest import fake_run
 from usvit.files import write_json
 from usvit.markup import markdown_text as text
@@ -110,15 +111,8 @@ def test_several_runs_stand_side_by_side(usvit, tmp_path, visit):
 
 def audit_of(manifest_sha256):
     """An ``audit.json`` that found calipers."""
-    lists = ("exact_duplicates", "duplicate_groups", "label_conflicts", "contamination", "card_mismatch")
-    return {
-        "schema_version": "1.1",
-        "datasets": ["busi"],
-        "manifest_sha256": manifest_sha256,
-        "n_images": 780,
-        **{key: [] for key in lists},
-        "flag_counts": {"calipers": {"benign": 3, "malignant": 2}},
-    }
+    flag_counts = {"calipers": {"benign": 3, "malignant": 2}}
+    return content("audit", datasets=["busi"], manifest_sha256=manifest_sha256, n_images=780, flag_counts=flag_counts)
 
 
 def test_the_command_takes_answers_and_an_audit(usvit, run_dir, tmp_path):

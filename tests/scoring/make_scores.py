@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tests.records.contents import content
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.external.evaluation import evaluate_scores
 from usvit.scoring.items import FAILURE_COLUMNS, PRIVATE_COLUMNS, score_columns
@@ -113,14 +114,14 @@ def make_scores(
         out,
         [scores],
         [pd.DataFrame(failures, columns=list(FAILURE_COLUMNS))],
-        {name: {} for name in JOB_KEYS} | {"model": {"sha256": MODEL}, **CLOCK},
+        {name: {} for name in JOB_KEYS} | {"model": content("scores")["model"] | {"sha256": MODEL}, **CLOCK},
         classes=classes,
         positive="malignant",
         threshold=threshold,
         threshold_origin="out-of-fold",
         abstain=abstain,
     )
-    (out / "job.json").write_text(json.dumps({"state": "finished", "identity": {"key": ids.fingerprint}}))
+    (out / "job.json").write_text(json.dumps(content("job", identity={"key": ids.fingerprint})))
     return pd.DataFrame(truth, columns=["path", "sop", "study", "patient", "label", "item_id", "failed"])
 
 

@@ -66,7 +66,6 @@ def test_outside_the_zone_the_set_holds_exactly_the_class_that_is_decided(first,
         ("0.4,0.6", 0.3, None, "outside this zone"),
         ("0.1,0.6", None, None, "has no threshold"),
         ("conformal", 0.3, None, "needs --calibration"),
-        ("conformal", 0.3, SimpleNamespace(conformal=None, source="c.json"), "earlier version"),
         ("conformal", 0.3, fit(None, None, "there are 3 patients"), "there are 3 patients"),
     ],
 )
@@ -105,13 +104,6 @@ def test_images_studies_and_patients_in_the_zone_are_abstained_from_and_the_coun
     patients = pd.read_csv(tmp_path / "patients.csv", keep_default_na=False).set_index("patient_id")
     assert patients.loc[rows[0]["patient_id"], "abstained"] == "uncertain"  # (0.37 + 1.3) / 6 = 0.28
     assert patients.loc[rows[0]["patient_id"], "n_used"] == 6  # uncertain images count in the mean
-
-
-def test_rows_of_a_job_that_an_earlier_version_began_have_their_reason(tmp_path):
-    summary = write(tmp_path, [row(0), row(1, decision="", unusual=True)], abstain=True)
-    scores = pd.read_csv(tmp_path / "scores.csv", keep_default_na=False)
-    assert scores["abstained"].tolist() == ["", "unusual"]
-    assert summary["counts"]["frames_uncertain"] == 0 and summary["abstention"] is None
 
 
 def test_a_picture_says_why_there_is_no_decision():

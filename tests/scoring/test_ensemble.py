@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from scipy.special import softmax
 
 from tests.conftest import REPOSITORY, TINY
+from tests.records.contents import content
 from tests.scoring.conftest import edit_metadata
 from usvit.data.io.decoding import read_image
 from usvit.data.io.image_hashes import pixel_sha256
@@ -264,26 +265,11 @@ def test_where_no_threshold_exists_there_is_a_reason(run, tmp_path):
     assert "neither model.json nor" in Ensemble.load(out, folds="1", **CPU).threshold_origin
 
 
-def test_a_metadata_of_schema_1_0_is_read(run, tmp_path, pixels_of):
-    out = shutil.copytree(run, tmp_path / "run")
-    later = ("novelty", "novelty_reason", "temperature_reason", "weights_sha256", "seen_copies")
-    edit_metadata(out / "fold-0", later, schema_version="1.0", temperature=None, thresholds={})
-    (out / "fold-0" / "novelty.safetensors").unlink()
-    ensemble = Ensemble.load(out, folds="0", rule="youden", **CPU)
-    scores = ensemble.score(pixels_of(read_predictions(run / "predictions.csv").head(2)))
-    assert np.isnan(scores.ood).all() and not scores.unusual.any()
-    np.testing.assert_allclose(scores.calibrated, scores.prob[:, 1])
-    assert ensemble.describe()["novelty"] is None
-    assert "inner validation images of fold 0" in ensemble.threshold_origin or ensemble.threshold is None
-
-
 def write_calibration(path, ensemble, **changed):
     found = {
-        "schema_version": "1.0",
         "model_sha256": ensemble.sha256,
-        "positive_class": "malignant",
-        "classes": CLASSES,
-        "temperature": {"value": 2.5, "ci95": [1.5, 4.0]},
+        "classes": list(CLASSES),
+        "temperature": {"value": 2.5, "ci95": [1.5, 4.0], "reason": None},
         "thresholds": [
             {"rule": "sensitivity >= 0.9", "threshold": 0.31, "ci95": [0.2, 0.4], "reason": None},
             {"rule": "specificity >= 0.9", "threshold": None, "ci95": None, "reason": "no negative image"},
@@ -292,9 +278,8 @@ def write_calibration(path, ensemble, **changed):
         "n_groups": 40,
         "fitted_on_sha256": ["ab" * 32],
         "fitted_on_groups_sha256": [group_sha256("patient:a1")],
-        "created_with": "usvit",
     }
-    path.write_text(json.dumps(found | changed))
+    path.write_text(json.dumps(content("calibration", **found, **changed)))
     return path
 
 

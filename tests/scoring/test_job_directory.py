@@ -7,10 +7,11 @@ from datetime import timedelta
 import filelock
 import pytest
 
+from tests.records.contents import content
 from usvit.errors import UsvitError
 from usvit.scoring.job_directory import open_folder
 
-IDENTITY = {"model": "abc", "frames": "all"}
+IDENTITY = {"key": "k", "model": "abc", "frames": "all"}
 
 
 def test_the_same_job_resumes_and_keeps_its_date(tmp_path):
@@ -55,7 +56,7 @@ def test_a_folder_with_other_files_and_a_file_are_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", json.dumps({"state": "running"})])
+@pytest.mark.parametrize("text", ["{", "[]", json.dumps(content("job", state="ended"))])
 def test_a_damaged_record_is_told(tmp_path, text):
     (tmp_path / "job.json").write_text(text)
     with pytest.raises(UsvitError, match=r"job\.json"), open_folder(tmp_path, IDENTITY):
@@ -77,7 +78,10 @@ def test_two_processes_do_not_work_on_one_folder(tmp_path):
 
 def test_a_full_disk_is_told(small_disk):
     (small_disk / "filler").write_bytes(bytes(1_040_000))
-    with pytest.raises(UsvitError, match="No space left"), open_folder(small_disk / "scores", {"x": "y" * 20_000}):
+    with (
+        pytest.raises(UsvitError, match="No space left"),
+        open_folder(small_disk / "scores", {"key": "k", "x": "y" * 20_000}),
+    ):
         pass
 
 
@@ -85,7 +89,7 @@ def test_a_process_killed_before_its_record_was_there_is_no_other_job(tmp_path):
     out = tmp_path / "scores"
     out.mkdir()
     (out / ".lock").touch()
-    (out / ".job.partial.json").write_text("{")
+    (out / ".job.json.partial-0123").write_text("{")
     with open_folder(out, IDENTITY) as again:
         assert not again.finished
 

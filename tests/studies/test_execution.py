@@ -8,7 +8,6 @@ import filelock
 import jsonschema
 import pytest
 
-from tests.conftest import REPOSITORY
 from tests.studies.conftest import CHAIN, CONTENT, RESNET, SCHEMA, VIT, make, make_chain, study_of
 from usvit.errors import UsvitError
 from usvit.experiments import CrossValidation
@@ -191,7 +190,7 @@ def test_a_foreign_folder_a_lock_and_a_damaged_state_are_refused(small_phantom, 
     with pytest.raises(UsvitError, match="damaged"):
         make(small_phantom, tmp_path / "damaged")
     (tmp_path / "damaged" / "study.json").write_text('{"schema_version": "3.0"}')
-    with pytest.raises(UsvitError, match=r"reads 2\.x"):
+    with pytest.raises(UsvitError, match="another version of usvit"):
         make(small_phantom, tmp_path / "damaged")
 
 
@@ -279,32 +278,3 @@ def test_a_moved_study_keeps_its_finished_runs(finished_chain, tmp_path):
     moved = shutil.copytree(finished_chain.path, tmp_path / "moved")
     again = make_chain(moved)
     assert again.failed == [] and {run.attempts for run in again.record.runs} == {1}
-
-
-def test_settings_that_are_newer_than_a_study_have_their_defaults_in_it(finished, small_phantom, tmp_path, breaking):
-    out = shutil.copytree(finished.path, tmp_path / "study")
-    for path in (out / "study.json", *(out / "runs").glob("*/run.json")):
-        record = json.loads(path.read_text())
-        for config in [run["config"] for run in record["runs"]] if "runs" in record else [record["config"]]:
-            del config["optim"]["clip_norm"], config["model"]["tune"]
-            config["optim"]["clip_norm"] = 1.0  # that of the recipe, not the default
-        path.write_text(json.dumps(record))
-    make(small_phantom, out)
-    assert breaking["tried"] == []
-
-
-def test_a_study_of_version_1_is_resumed_and_keeps_its_runs(finished, small_phantom, tmp_path, breaking):
-    out = shutil.copytree(finished.path, tmp_path / "study")
-    old = json.loads((REPOSITORY / "tests/records/fixtures/study-1.0.json").read_text())
-    runs = [
-        {**{key: run[key] for key in ("id", "seed", "state", "attempts", "error", "seconds", "config")}}
-        | {"dataset": "phantom", "model": run["config"]["model"]["name"], "recipe": "demo", "variant": None}
-        for run in read(out)["runs"]
-    ]
-    (out / "study.json").write_text(json.dumps({**old, "name": "tiny", "runs": runs, "table": []}))
-    again = make(small_phantom, out)
-    assert breaking["tried"] == [] and again.failed == []
-    assert read(out)["schema_version"] == "2.1" and [row.name for row in again.record.table] == [
-        "Tiny ResNet",
-        "Tiny/8",
-    ]

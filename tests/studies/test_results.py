@@ -4,25 +4,27 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.records.contents import content
 from usvit.records import TransferRecord
 from usvit.studies.metric_names import check_figure, title_of
 from usvit.studies.results import figure_of
 
 
 def line(name, value):
-    return {"name": name, "accuracy": {"value": value, "ci95": [value - 0.1, value + 0.1], "method": "t"}}
+    accuracy = {"value": value, "ci95": [value - 0.1, value + 0.1], "method": "t", "n_groups": 9}
+    return {"name": name, "accuracy": accuracy, "mean_class_accuracy": value}
 
 
 SEPARABILITY = TransferRecord.model_validate(
-    {
-        "schema_version": "1.0",
-        "how": "linear",
-        "summary": [
+    content(
+        "transfer",
+        how="linear",
+        summary=[
             line("random halves", 0.571),
             line("random halves, conditioned", 0.585),
             line("classes, on the test images", 0.9),
         ],
-    }
+    )
 )
 
 
@@ -40,11 +42,11 @@ def test_a_line_that_a_probe_does_not_have_is_named():
 
 def test_the_best_of_k_random_cells_is_a_line_of_its_own():
     record = TransferRecord.model_validate(
-        {
-            "schema_version": "1.1",
-            "how": "finetune",
-            "summary": [line("best of 2", 0.6), line("best of 10", 0.7), line("fine-tuned (full)", 0.8)],
-        }
+        content(
+            "transfer",
+            how="finetune",
+            summary=[line("best of 2", 0.6), line("best of 10", 0.7), line("fine-tuned (full)", 0.8)],
+        )
     )
     figures = [
         figure_of("transfer", record, name) for name in ("accuracy.best_of_10", "accuracy", "accuracy.best_of_3")

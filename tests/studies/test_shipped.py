@@ -12,6 +12,7 @@ from usvit.models.weights import Weights
 from usvit.resources import configs_dir
 from usvit.studies.plan import make_plan
 from usvit.studies.specification import load_study, study_names
+from usvit.studies.state import _in_percent
 
 PAPERS = {
     "alabdulmohsin2023",
@@ -56,7 +57,18 @@ def test_small_networks_stay_apart_and_the_paper_s_division_of_images_is_offered
     paper, tiny = (make_plan(study, scale=scale) for scale in ("paper", "tiny"))
     names, small = ({run.config["model"]["name"] for run in plan.runs} for plan in (paper, tiny))
     assert len(small) == len(names)  # four CNNs stay four runs
-    assert any(f"usvit study {name} --set split.unit=image" in note for note in study.notes)
+    offers = (f"usvit study {name} --set split.unit=image", "'usvit study gheflati2022_by_image'")
+    assert name == "gheflati2022_by_image" or any(offer in note for note in study.notes for offer in offers)
+
+
+def test_both_divisions_of_gheflati_s_images_stand_in_one_table_in_one_unit():
+    plan = make_plan(load_study("gheflati2022_by_image"))
+    units = {run.config["split"]["unit"] for run in plan.runs}
+    assert len(plan.runs) == 18 and units == {"group", "image"}
+    kept = {run.id for name in ("table1", "table2") for run in make_plan(load_study(f"gheflati2022_{name}")).runs}
+    assert kept == {run.id for run in plan.runs if run.config["split"]["unit"] == "group"}  # made once
+    assert _in_percent(plan, "accuracy") and _in_percent(plan, "accuracy_patients") and _in_percent(plan, "gap")
+    assert not _in_percent(plan, "auc_patients")
 
 
 @pytest.mark.slow

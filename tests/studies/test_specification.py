@@ -39,8 +39,6 @@ def row(**changes):
     ("changes", "says"),
     [
         ({"column": ["accuracy"]}, ["column", "Nearest: columns"]),
-        ({"figures": ["accuracy"]}, ["figures", "columns", "usvit docs study"]),
-        ({"paper": {**CONTENT["paper"], "rows": []}}, ["paper.rows", "printed", "usvit docs study"]),
         (block(modells=["x"]), ["modells", "of 'grid'", "Nearest: models"]),
         (row(modell="x"), ["modell", "of 'rows'", "Nearest: model"]),
         (row(steps={"cv": {"recip": "x"}}), ["recip", "of 'rows.steps.cv'", "Nearest: recipe"]),

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.records.contents import content
 from tests.studies.conftest import CHAIN, CONTENT, study_of
 from usvit.records import StudyRecord
 from usvit.studies import formatters
@@ -12,6 +13,8 @@ from usvit.studies.plan import make_plan
 from usvit.studies.specification import StudyConfig
 from usvit.studies.state import open_study
 from usvit.studies.tables import fill, long_table
+
+KEPT = content("pretrain")["kept"][0]
 
 
 def value(x, ci95=None):
@@ -38,19 +41,23 @@ def metrics_of(accuracy, ci95, **more):
         "sensitivity": of_each,
         "specificity": {"m": value(1 - accuracy), "n": value(0.5)},
     }
-    mean = {"mean": 0.5, "sd": None}
+    mean = {"mean": 0.5, "sd": None, "n_folds": 1, "n_skipped": 0}
     means = dict.fromkeys(("accuracy", "balanced_accuracy", "auc_macro_ovr"), mean)
     means |= {name: dict.fromkeys(figures[name], mean) for name in ("auc", "sensitivity", "specificity")}
-    return {
-        "schema_version": "1.3",
+    whole = content("metrics")
+    of_headline = {name: figures[name] for name in ("accuracy", "balanced_accuracy", "auc_macro_ovr")}
+    of_headline |= {"auc": figures["auc"]["m_vs_rest"]}
+    of_headline |= {name: figures[name]["m"] for name in ("sensitivity", "specificity")}
+    return whole | {
         "positive_class": "m",
         "classes": ["m", "n"],
         "n_images": 48,
         "n_groups": 24,
         "class_counts": {"m": 24, "n": 24},
-        "pooled": figures,
-        "folds": [{"fold": 0, **figures}],
-        "mean_sd": means,
+        "headline": whole["headline"] | of_headline,
+        "pooled": whole["pooled"] | figures,
+        "folds": [whole["folds"][0] | {"fold": 0, **figures}],
+        "mean_sd": whole["mean_sd"] | means,
         "confusion": {"labels": ["m", "n"], "counts": [[12, 12], [12, 12]]},
         **more,
     }
@@ -67,9 +74,9 @@ def filled(tmp_path, accuracies, *, interval=True, dataset=None, figures=None, *
                 continue
             study.run_path(run.id).mkdir(parents=True)
             ci95 = [accuracy - 0.05, accuracy + 0.05] if interval else None
-            content = metrics_of(accuracy, ci95, **(figures or {}))
-            (study.run_path(run.id) / "metrics.json").write_text(json.dumps(content))
-            (study.run_path(run.id) / "run.json").write_text('{"seconds": 1.5}')
+            metrics = metrics_of(accuracy, ci95, **(figures or {}))
+            (study.run_path(run.id) / "metrics.json").write_text(json.dumps(metrics))
+            (study.run_path(run.id) / "run.json").write_text(json.dumps(content("run", seconds=1.5)))
         fill(study, plan)
         return study.record
 
@@ -81,7 +88,7 @@ def test_of_a_result_only_the_figures_of_the_table_are_kept(tmp_path):
             study.settle(run.id, finished=True)
             study.run_path(run.id).mkdir(parents=True)
             (study.run_path(run.id) / "metrics.json").write_text(json.dumps(metrics_of(0.5, [0.4, 0.6])))
-            (study.run_path(run.id) / "run.json").write_text('{"seconds": 1.5}')
+            (study.run_path(run.id) / "run.json").write_text(json.dumps(content("run", seconds=1.5)))
         fill(study, plan)
         assert set(study.results) == {run.id for run in plan.runs}
         for kept in study.results.values():
@@ -138,11 +145,11 @@ def test_an_undefined_figure_and_an_absent_one_say_why(tmp_path):
     record = filled(
         tmp_path,
         {(0, "timm:test_resnet"): 0.5, (0, "timm:test_vit"): 0.35},
-        columns=["accuracy", "auc_macro_ovr", "mcc", "sensitivity.positive", "sensitivity.other"],
+        columns=["accuracy", "auc_macro_ovr", "sensitivity.positive", "sensitivity.other"],
     )
     figures = of_vit(record)["figures"]
     assert figures["auc_macro_ovr"]["value"] is None and figures["auc_macro_ovr"]["within_reason"] == "no value"
-    assert "no such figure" in figures["mcc"]["reason"] and "no such figure" in figures["sensitivity.other"]["reason"]
+    assert "no such figure" in figures["sensitivity.other"]["reason"]
     assert figures["sensitivity.positive"]["value"] == 0.5
 
 
@@ -156,19 +163,20 @@ def result_of(plan, study, values):
             continue
         folder = study.run_path(run.id)
         folder.mkdir(parents=True)
-        accuracy = {"value": value, "ci95": [value - 0.01, value + 0.01], "method": "Wilson"}
+        accuracy = {"value": value, "ci95": [value - 0.01, value + 0.01], "method": "Wilson", "n_groups": 9}
         name = "2-shot" if steps[run.id] == "few" else "10 nearest neighbours"
-        kept = {"fold": 0, "step": 1, "val_accuracy": value}
-        found = {"summary": [{"name": name, "accuracy": accuracy}]} if run.kind == "transfer" else {"kept": [kept]}
-        (folder / f"{run.kind}.json").write_text(json.dumps({"schema_version": "1.0", **found}))
+        kept = KEPT | {"step": 1, "val_accuracy": value}
+        row = {"name": name, "accuracy": accuracy, "mean_class_accuracy": value}
+        found = {"summary": [row]} if run.kind == "transfer" else {"kept": [kept]}
+        (folder / f"{run.kind}.json").write_text(json.dumps(content(run.kind, **found)))
         if run.kind == "pretrain":
             (folder / "fold-0").mkdir()
             lines = [f"1,9.98,{value / 2}", f"2,20.0,{value}"]
             (folder / "fold-0" / "history.csv").write_text("\n".join(["step,epoch,val_accuracy", *lines, ""]))
 
 
-def filled_chain(tmp_path, content=CHAIN, **values):
-    plan = make_plan(StudyConfig.model_validate(content))
+def filled_chain(tmp_path, settings=CHAIN, **values):
+    plan = make_plan(StudyConfig.model_validate(settings))
     with open_study(tmp_path / "study", plan, "command") as study:
         result_of(plan, study, values)
         fill(study, plan)
@@ -295,9 +303,9 @@ def test_the_table_of_a_sweep_has_shape_compute_and_loss_of_every_row_and_seed(t
         (folder / "fold-0").mkdir(parents=True)
         (folder / "fold-0" / "history.csv").write_text("step,epoch,val_loss\n7,1,2.5\n")
         (folder / "pretrain.json").write_text(
-            json.dumps({"schema_version": "1.0", "kept": [{"fold": 0, "step": 7, "epoch": 1.0, "val_loss": 2.5}]})
+            json.dumps(content("pretrain", kept=[KEPT | {"step": 7, "epoch": 1.0, "val_loss": 2.5}]))
         )
-        (folder / "run.json").write_text('{"seconds": 1.5}')
+        (folder / "run.json").write_text(json.dumps(content("run", seconds=1.5)))
         fill(opened, plan)
         table = long_table(opened, plan)
     assert list(table.columns) == [

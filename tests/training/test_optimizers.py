@@ -1,10 +1,10 @@
-import numpy as np
 import pytest
 import timm
 import torch
 from pydantic import ValidationError
 from torch import nn
 
+from tests.oracles import authors
 from usvit.config import OptimConfig
 from usvit.errors import UsvitError
 from usvit.models.trainable import set_trainable
@@ -148,12 +148,24 @@ def test_a_network_that_does_not_name_its_layers_is_refused_a_decay_by_layer():
 
 
 def test_weight_decay_goes_by_a_half_cosine_from_the_first_step_to_the_end():
-    """utils.py of DINO's public code, cosine_scheduler without warm-up: 0.04 to 0.4."""
-    config = OptimConfig(weight_decay=0.04, weight_decay_end=0.4, warmup_steps=10)
-    got = [weight_decay(config, step, 100) for step in range(100)]
-    steps = np.arange(100)
-    assert got == pytest.approx((0.4 + 0.5 * (0.04 - 0.4) * (1 + np.cos(np.pi * steps / 100))).tolist())
+    """Oracle: utils.py of DINO's public code, cosine_scheduler without warm-up, 0.04 to 0.4 in 20 steps."""
+    config = OptimConfig(weight_decay=0.04, weight_decay_end=0.4, warmup_steps=5)
+    got = [weight_decay(config, step, 20) for step in range(20)]
+    assert got == pytest.approx(authors.values("dino_weight_decay"), rel=1e-6)
     assert weight_decay(OptimConfig(weight_decay=0.04), 50, 100) is None
+
+
+def test_the_rate_is_mae_s_and_dino_s_but_for_the_steps_of_the_warm_up():
+    """docs/reference/recipes.md: step k of W has (k + 1) / W here, k / W in MAE's code, k / (W - 1) in DINO's."""
+    for code, warmup, steps in (("mae", 10, 30), ("dino", 5, 20)):
+        config = OptimConfig(lr=0.0005, min_lr=1e-6, schedule="cosine", warmup_steps=warmup)
+        ours = [learning_rate(config, step, steps) for step in range(steps)]
+        theirs = authors.values(f"{code}_learning_rate")
+        assert ours[warmup:] == pytest.approx(theirs[warmup:], rel=1e-6)
+        if code == "mae":
+            assert ours[: warmup - 1] == pytest.approx(theirs[1:warmup], rel=1e-6)
+        else:
+            assert theirs[:warmup] == pytest.approx([0.0005 * k / 4 for k in range(5)], rel=1e-6)
 
 
 @pytest.mark.parametrize(

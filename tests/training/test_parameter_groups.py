@@ -12,10 +12,13 @@ from torch.nn.utils.parametrizations import weight_norm
 
 import usvit.models.architectures  # noqa: F401  (registers the networks)
 from tests.conftest import REPOSITORY
-from usvit.config import LoraConfig, OptimConfig
+from tests.models.authors_networks import NETWORKS, VIT, load, patchconvnet, patchconvnet_name
+from tests.oracles import authors
+from usvit.config import DinoConfig, LoraConfig, OptimConfig
 from usvit.models.lora import add_lora
 from usvit.models.zoo import ZOO
-from usvit.training.parameter_groups import decayed, parameter_groups, parameter_kinds
+from usvit.pretraining.dino_head import DinoHead
+from usvit.training.parameter_groups import decayed, parameter_groups, parameter_kinds, rate_scales
 
 PAGE = REPOSITORY / "docs" / "explanation" / "weight-decay.md"
 START, END = "<!-- the table is made by tests/training/test_parameter_groups.py -->\n", "<!-- end of the table -->\n"
@@ -161,6 +164,39 @@ def test_page_compares_the_groups_with_the_public_codes(zoo):
     assert PAGE.read_text(encoding="utf-8") == made, (
         "the groups have changed: USVIT_RENEW=1 python -m pytest tests/training/test_parameter_groups.py"
     )
+
+
+@pytest.mark.parametrize("name", [*NETWORKS, "dino_vit"])
+def test_the_same_parameters_are_decayed_as_by_the_authors_own_function(name):
+    """Oracles: get_params_groups of DINO, param_groups_lrd of MAE, and timm's function, which DeiT's main.py calls.
+
+    The list of DeiT's distilled network is of a timm that names the distillation token, which version 0.3.2 does not.
+    """
+    model, report = load(name, NETWORKS.get(name, VIT))
+    renamed = dict(report.renamed)
+    theirs = {renamed.get(key, key) for key in authors.network(name)["decayed"]}
+    ours = decayed(model, embeddings=name == "dino_vit")
+    assert ours - ({"head.weight"} if name == "dino_vit" else set()) == theirs
+
+
+def test_the_parameters_of_a_patchconvnet_are_decayed_as_by_the_authors_own_function():
+    theirs = {patchconvnet_name(key) for key in authors.network("patchconvnet")["decayed"]}
+    assert decayed(patchconvnet("patchconvnet")) == theirs
+
+
+def test_of_dino_s_head_only_the_lengths_of_the_rows_are_decayed_otherwise():
+    """docs/explanation/weight-decay.md; the lengths train only with ``dino.norm_last_layer=false``."""
+    ours = decayed(DinoHead(32, DinoConfig(hidden=24, bottleneck=16, outputs=12, norm_last_layer=False)))
+    last = {"last_layer.weight_v": "last.parametrizations.weight.original1"}
+    theirs = {last.get(key, key) for key in authors.network("dino_head")["decayed"]}
+    assert theirs - ours == {"last_layer.weight_g"} and not ours - theirs
+
+
+@pytest.mark.parametrize("name", ["mae_finetune_token", "mae_finetune_mean"])
+def test_the_rates_by_layer_are_those_of_mae_s_own_function(name):
+    """Oracle: param_groups_lrd of util/lr_decay.py, with a layer decay of 0.75."""
+    model, _ = load(name, NETWORKS[name])
+    assert rate_scales(model, 0.75) == pytest.approx(authors.network(name)["rates"])
 
 
 class Odd(nn.Module):

@@ -36,7 +36,7 @@ def run_case(case: BenchmarkCase) -> list[BenchmarkRow]:
     if code == -getattr(signal, "SIGALRM", 14):
         return [_row(case, "timeout", f"two steps of a batch of {case.batch} take longer than {case.hard_limit} s")]
     if code == -getattr(signal, "SIGKILL", 9):
-        return [_row(case, "out_of_memory", "ended by the system, which does so when memory runs out")]
+        return [_row(case, "out_of_memory", "ended by the system, usually because memory ran out")]
     last = err.strip().splitlines()[-1] if err.strip() else "nothing was said"
     return [_row(case, "crashed", f"the process ended with code {code}: {last[:300]}")]
 

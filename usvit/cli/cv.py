@@ -112,7 +112,7 @@ def _print(outcome: "RunResult[MetricsRecord]") -> None:
     for skipped in data.skipped or []:
         print(f"could not be read: {skipped.path}: {skipped.reason}")
     if folds.unit == "image":
-        print(f"LEAKING SPLIT (by image, as asked): {folds.leaking_groups} groups are in two splits of a fold.")
+        print(f"LEAKING SPLIT (by image, as requested): {folds.leaking_groups} groups are in two splits of a fold.")
     print(f"{data.n_images} images in {data.n_groups} groups; test predictions: {outcome.result.n_images}")
     print_figures(outcome.result)
     print("For research use, not a medical device.")

@@ -30,7 +30,7 @@ def send(
     stow: Annotated[
         str | None, typer.Option(help="Address of a DICOMweb service (STOW-RS) instead.", metavar="URL")
     ] = None,
-    calling: Annotated[str, typer.Option(help="Our AE title.", metavar="AE")] = "USVIT",
+    calling: Annotated[str, typer.Option(help="AE title of the sender.", metavar="AE")] = "USVIT",
     tls_ca: Annotated[
         Path | None,
         typer.Option(
@@ -38,7 +38,7 @@ def send(
         ),
     ] = None,
     tls_certificate: Annotated[
-        Path | None, typer.Option(help="Own certificate, if the archive asks for one.", metavar="FILE")
+        Path | None, typer.Option(help="Client certificate, if the archive asks for one.", metavar="FILE")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate.", metavar="FILE")] = None,
     token_file: Annotated[
@@ -83,7 +83,7 @@ def send(
         if found.before:
             print(f"{found.before} files were sent before")
         if found.left_out:
-            print(f"{found.left_out} other files are left out: they are no DICOM objects")
+            print(f"{found.left_out} other files are left out: they are not DICOM files")
         if found.failed:
             print(f"{sum(found.failed.values())} files not sent:")
             for reason, n in sorted(found.failed.items(), key=lambda pair: -pair[1]):

@@ -101,7 +101,7 @@ def evaluate(
     repeats: Annotated[
         str | None,
         typer.Option(
-            help="Column whose equal values name the repeats of one thing, such as a lesion's id (--repeatability).",
+            help="Column with the same value for all repeats of one object, such as a lesion's id (--repeatability).",
             metavar="COL",
         ),
     ] = None,
@@ -212,7 +212,7 @@ def _print(record: "MetricsRecord") -> None:
     print_figures(record)
     if record.external:
         print("(accuracy, sensitivity and specificity: above by the most probable class, below at a threshold)")
-        there = [one for one in record.operating_points or [] if one.pooled is not None]
+        there = [one for one in record.operating_points if one.pooled is not None]
         print_operating_points(record.model_copy(update={"operating_points": there}))
         _print_external(record, record.external)
     else:
@@ -227,9 +227,9 @@ def _print_external(record: "MetricsRecord", external: "External") -> None:
     """Print the parts of an external test: frozen thresholds, failures, calibrated probability."""
     from usvit.cli.printing import calibration_in_words, with_interval
 
-    print(f"images that the model has seen: {external.seen.answer if external.seen else 'not recorded'}")
+    print(f"images seen in training: {external.seen.answer if external.seen else 'not recorded'}")
     print("an external test does not choose thresholds; 'usvit recalibrate' chooses them on other patients")
-    frozen = [one for one in record.operating_points or [] if one.rule.startswith("frozen")]
+    frozen = [one for one in record.operating_points if one.rule.startswith("frozen")]
     print(f"frozen thresholds (of the calibrated probability) are from {frozen[0].source}")
     for point in frozen:
         if point.pooled is None:

@@ -64,7 +64,7 @@ def export(
     if not exported.new:
         print(f"The folder already holds the same export: {out}")
         return
-    print(f"{record.architecture} ({', '.join(record.classes or [])}) as {record.format}: {out}")
+    print(f"{record.architecture} ({', '.join(record.classes)}) as {record.format}: {out}")
     if record.checked:
         print(record.checked)
     print("For research use, not a medical device.")

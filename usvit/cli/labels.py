@@ -31,7 +31,7 @@ Key = Annotated[
 InputRoot = Annotated[
     str | None, typer.Option(help="Prefix to remove from the table's paths before matching.", metavar="DIR")
 ]
-DropSeen = Annotated[bool, typer.Option("--drop-seen", help="Omit patients of whom the model has seen an image.")]
+DropSeen = Annotated[bool, typer.Option("--drop-seen", help="Omit patients with an image that was seen in training.")]
 
 
 def label_table(

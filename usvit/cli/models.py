@@ -33,7 +33,7 @@ def list_(
     paper: Annotated[bool, typer.Option("--paper", help="Compare our counts with those of the papers.")] = False,
     json_: o.Json = False,
 ) -> None:
-    """Show the networks that usvit names; all other networks of timm are available as timm:NAME."""
+    """List the networks of usvit; all other networks of timm are available as timm:NAME."""
     from dataclasses import asdict
 
     from usvit.models import PATTERNS, comparisons, rows
@@ -102,7 +102,7 @@ def info(
 @app.command()
 def hub(
     name: Annotated[
-        str | None, typer.Argument(help="One entry in full. (default: a list of all)", metavar="[NAME]")
+        str | None, typer.Argument(help="Show this entry in full. (default: list all entries)", metavar="[NAME]")
     ] = None,
     json_: o.Json = False,
 ) -> None:
@@ -145,7 +145,7 @@ def hub(
 def pin(
     name: Annotated[str, typer.Argument(help="A name from 'usvit models list'.", metavar="NAME")],
     upstream: Annotated[
-        str | None, typer.Option(help="Weights to pin. (default: the recommended)", metavar="UPSTREAM")
+        str | None, typer.Option(help="Weights to pin. (default: the recommended weights)", metavar="UPSTREAM")
     ] = None,
     file: Annotated[Path | None, typer.Option(help="File of pins. (default: in your settings)", metavar="FILE")] = None,
 ) -> None:

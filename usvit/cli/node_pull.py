@@ -24,13 +24,13 @@ def pull(
         ),
     ] = None,
     retrieve: Annotated[
-        str, typer.Option(help="Of an application entity: auto, get (C-GET) or move (C-MOVE).", metavar="WAY")
+        str, typer.Option(help="Service of an application entity: auto, get (C-GET) or move (C-MOVE).", metavar="WAY")
     ] = "auto",
     json_: o.Json = False,
 ) -> None:
     """Fetch studies from an archive; the running node scores them.
 
-    Images that the node has already are not fetched again. The exit code is 3 if an image is missing.
+    Images that the node already has are not fetched again. The exit code is 3 if an image is missing.
     """
     from usvit.node import parse_query, pull_studies
     from usvit.progress import make_progress
@@ -50,7 +50,7 @@ def pull(
         if found.known:
             print(f"{found.known} images were stored before")
         if found.left_out:
-            print(f"{found.left_out} other objects are left out: they are no images that are scored")
+            print(f"{found.left_out} other objects are left out: they are not images that can be scored")
         if found.failed:
             print(f"{sum(found.failed.values())} images not fetched:")
             for reason, n in sorted(found.failed.items(), key=lambda pair: -pair[1]):

@@ -53,7 +53,9 @@ def doctor(
 
 def mercure(
     in_dir: Annotated[Path, typer.Option("--in", envvar="MERCURE_IN_DIR", help="Folder with the task.", metavar="DIR")],
-    out_dir: Annotated[Path, typer.Option("--out", envvar="MERCURE_OUT_DIR", help="For the results.", metavar="DIR")],
+    out_dir: Annotated[
+        Path, typer.Option("--out", envvar="MERCURE_OUT_DIR", help="Folder for the results.", metavar="DIR")
+    ],
     model: Annotated[
         Path | None,
         typer.Option(envvar="USVIT_MODEL", help="Model, unless the settings of the task name one.", metavar="RUN"),

@@ -62,7 +62,9 @@ Table = Annotated[
 ]
 PathCol = Annotated[
     str | None,
-    typer.Option(help="Column of your table with the image file, from --data-root on. (default: path)", metavar="COL"),
+    typer.Option(
+        help="Column of your table with the image file, relative to --data-root. (default: path)", metavar="COL"
+    ),
 ]
 LabelCol = Annotated[
     str | None, typer.Option(help="Column of your table with the class. (default: label)", metavar="COL")

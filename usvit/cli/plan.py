@@ -68,14 +68,16 @@ def validation(
         float | None, typer.Option(help="Sensitivity at --threshold. (default: from the distribution)", metavar="P")
     ] = None,
     specificity: Annotated[
-        float | None, typer.Option(help="Specificity at --threshold, likewise.", metavar="P")
+        float | None, typer.Option(help="Specificity at --threshold. (default: from the distribution)", metavar="P")
     ] = None,
     oe: Annotated[float, typer.Option(help="Expected ratio of observed to expected positives.")] = 1.0,
     oe_width: Annotated[float, typer.Option(help="Width of the 95 % interval of O/E.", metavar="W")] = 0.2,
-    slope_width: Annotated[float, typer.Option(help="Width for the calibration slope.", metavar="W")] = 0.2,
-    auc_width: Annotated[float, typer.Option(help="Width for the AUC.", metavar="W")] = 0.1,
+    slope_width: Annotated[
+        float, typer.Option(help="Width of the 95 % interval of the calibration slope.", metavar="W")
+    ] = 0.2,
+    auc_width: Annotated[float, typer.Option(help="Width of the 95 % interval of the AUC.", metavar="W")] = 0.1,
     net_benefit_width: Annotated[
-        float, typer.Option(help="Width for the standardised net benefit.", metavar="W")
+        float, typer.Option(help="Width of the 95 % interval of the standardised net benefit.", metavar="W")
     ] = 0.2,
     images: _Images = None,
     images_cv: _ImagesCv = None,
@@ -127,10 +129,10 @@ def accuracy(
         float, typer.Option(help="Half the width of both 95 % intervals: 0.05 for plus or minus 5 points.", metavar="H")
     ] = 0.05,
     sensitivity_half_width: Annotated[
-        float | None, typer.Option(help="For the sensitivity alone. (default: --half-width)", metavar="H")
+        float | None, typer.Option(help="Half width for the sensitivity. (default: --half-width)", metavar="H")
     ] = None,
     specificity_half_width: Annotated[
-        float | None, typer.Option(help="For the specificity alone. (default: --half-width)", metavar="H")
+        float | None, typer.Option(help="Half width for the specificity. (default: --half-width)", metavar="H")
     ] = None,
     images: _Images = None,
     images_cv: _ImagesCv = None,
@@ -169,7 +171,8 @@ def compare(
         float | None, typer.Option(help="Expected AUC of the first model. (default: that of --like)", metavar="A")
     ] = None,
     auc_b: Annotated[
-        float | None, typer.Option(help="Of the second model. (default: that of the second --like)", metavar="A")
+        float | None,
+        typer.Option(help="Expected AUC of the second model. (default: that of the second --like)", metavar="A"),
     ] = None,
     correlation: Annotated[
         float | None,
@@ -195,7 +198,9 @@ def compare(
     margin: Annotated[
         float | None, typer.Option(help="Difference of the AUCs that would not matter, such as 0.05.", metavar="M")
     ] = None,
-    power: Annotated[float, typer.Option(help="Probability that the study shows what is true.")] = 0.8,
+    power: Annotated[
+        float, typer.Option(help="Power: the probability that the test succeeds if the expected values are true.")
+    ] = 0.8,
     alpha: Annotated[
         float, typer.Option(help="Two-sided level; non-inferiority has half of it, one-sided.", metavar="L")
     ] = 0.05,

@@ -21,22 +21,22 @@ TITLE = 28
 POOLED = 24
 
 
-def print_contamination(found: "Sequence[ContaminationRecord] | None") -> None:
+def print_contamination(contaminations: "Sequence[ContaminationRecord] | None") -> None:
     """Print the warning about tested data sets that a foundation model was pre-trained on, if there are any."""
-    if found:
+    if contaminations:
         from usvit.data.splits import Contamination, contamination_warning
 
-        print(contamination_warning(map(Contamination.of_record, found)))
+        print(contamination_warning(map(Contamination.of_record, contaminations)))
 
 
 def print_figures(metrics: "MetricsRecord") -> None:
     """Print the headline of metrics.json with the pooled figures and the SD of the folds, then the warnings."""
     from usvit.metrics.figure_table import HEADLINE
-    from usvit.reports import headline_remarks, quoted
+    from usvit.reports import headline_remarks
 
     positive, n_folds = metrics.positive_class, len(metrics.folds)
     several = n_folds > 1
-    headline, pooled, over_folds = quoted(metrics), metrics.pooled, metrics.mean_sd
+    headline, pooled, over_folds = metrics.headline, metrics.pooled, metrics.mean_sd
     heads = (f"mean of {n_folds} folds [95 %]", "pooled [95 %]", "SD of folds") if several else ("value [95 %]", "", "")
     print(f"{'':{TITLE}}{heads[0]:{POOLED}}{heads[1]:{POOLED}}{heads[2]}".rstrip())
     for row in HEADLINE:
@@ -53,7 +53,7 @@ def print_figures(metrics: "MetricsRecord") -> None:
     for remark in headline_remarks(metrics, pooled=False):
         print(f"Note: {remark}")
     _print_patients(metrics)
-    for warning in metrics.warnings or []:
+    for warning in metrics.warnings:
         print(f"Warning: {warning}")
 
 
@@ -64,7 +64,7 @@ def _print_patients(metrics: "MetricsRecord") -> None:
     from usvit.reports import patient_figures, patients_headline_sentence, patients_sentence
 
     patients, several = metrics.patients, len(metrics.folds) > 1
-    if patients is None or patients.n_patients is None:
+    if patients.n_patients is None:
         return
     if patients.n_patients == patients.n_images:
         print("By patient: every patient with an identifier has one image, so these are the same figures.")
@@ -74,7 +74,7 @@ def _print_patients(metrics: "MetricsRecord") -> None:
         print(f"  {title}")
         for one in figures:
             name = "AUC" if one.name == "auc" else one.name
-            tail = with_interval(one.pooled) if several and patients.headline else ""
+            tail = with_interval(one.pooled) if several else ""
             print(f"{f'    {name}':{TITLE}}{with_interval(one.headline):{POOLED}}{tail}".rstrip())
     if said := patients_headline_sentence(metrics):
         print(said)
@@ -90,9 +90,9 @@ def print_operating_points(metrics: "MetricsRecord") -> None:
     heads = ("thresholds", "") if frozen else ("thresholds (nested)", "folds below target")
     print(f"\n{heads[0]:{TITLE}}{'sensitivity':{POOLED}}{'specificity':{POOLED}}{heads[1]}".rstrip())
     said: str | None = ""
-    for one in metrics.operating_points or []:
+    for one in metrics.operating_points:
         if one.pooled is None:
-            print(f"{one.rule:{TITLE}}none{', likewise' if one.reason == said else f': {one.reason}'}")
+            print(f"{one.rule:{TITLE}}none{', for the same reason' if one.reason == said else f': {one.reason}'}")
             said = one.reason
         else:
             missed = "" if one.n_below_target is None else f"{one.n_below_target} of {len(one.folds)}"
@@ -118,9 +118,8 @@ def _both(outcome: "OutcomeRecord | ProcedureRecord") -> str:
 
 def print_abstention(metrics: "MetricsRecord") -> None:
     """Print the area of the risk-coverage curve, and whom the first prediction sets cover, or why there are none."""
-    if metrics.selective:
-        print(f"\nabstention: AURC {with_interval(metrics.selective.risk_coverage.area)}")
-    sets = next(iter(metrics.conformal or []), None)
+    print(f"\nabstention: AURC {with_interval(metrics.selective.risk_coverage.area)}")
+    sets = next(iter(metrics.conformal), None)
     if sets is None or metrics.external is not None:  # an external test tests the sets of a calibration
         return
     name = f"prediction sets, alpha {sets.alpha:g}, {sets.guarantee} of a patient"
@@ -133,20 +132,17 @@ def print_abstention(metrics: "MetricsRecord") -> None:
 
 def print_calibration(metrics: "MetricsRecord") -> None:
     """Print calibration of the positive class, the effect of temperature scaling, and the decision curve."""
+    from usvit.reports import usefulness
+
     positive, calibration = metrics.positive_class, metrics.calibration
-    if calibration is None or calibration.pooled is None:
-        return
     own = calibration.pooled.classes[positive]
     frozen = metrics.external is not None
     title = f"uncalibrated probability of {positive}" if frozen else f"\ncalibration of {positive}"
     print(f"{title}: {calibration_in_words(own)}")
-    if metrics.decision_curve:
-        from usvit.reports import usefulness
-
-        print(f"decision curve: {usefulness(metrics.decision_curve)}")
+    print(f"decision curve: {usefulness(metrics.decision_curve)}")
     if frozen:  # nothing may be fitted on these labels
         return
-    for one in calibration.recalibration or []:
+    for one in calibration.recalibration:
         if one.method == "temperature" and one.after is None:
             print(one.reason)
         elif one.method == "temperature" and one.after is not None:
@@ -155,17 +151,19 @@ def print_calibration(metrics: "MetricsRecord") -> None:
             print(f"temperatures from inner validation images: {fitted}; log loss {before:.3f} -> {after:.3f}")
 
 
-def calibration_in_words(one: "ClassCalibration") -> str:
+def calibration_in_words(calibration: "ClassCalibration") -> str:
     """Format slope, intercept, calibration-in-the-large and calibration error of one class with intervals."""
-    error, debiased = one.reliability, one.reliability.ece_debiased  # since schema 1.3
-    values = [("slope", one.slope), ("intercept", one.intercept), ("in the large", one.in_the_large)]
+    error = calibration.reliability
+    values = [
+        ("slope", calibration.slope),
+        ("intercept", calibration.intercept),
+        ("in the large", calibration.in_the_large),
+    ]
     parts = [f"{title} {with_interval(value)}" for title, value in values]
-    if debiased is None:
-        return ", ".join([*parts, f"ECE {with_interval(error.ece)}"])
     plain = f"plain {with_interval(error.ece)}"
     floor = error.ece_noise_floor
     chance = "" if floor is None else f"; {floor:.3f} is expected by chance"
-    return ", ".join([*parts, f"ECE, debiased {with_interval(debiased)} ({plain}{chance})"])
+    return ", ".join([*parts, f"ECE, debiased {with_interval(error.ece_debiased)} ({plain}{chance})"])
 
 
 def print_at_prevalence(metrics: "MetricsRecord") -> None:
@@ -184,25 +182,20 @@ def print_at_prevalence(metrics: "MetricsRecord") -> None:
 def print_subgroups(metrics: "MetricsRecord") -> None:
     """Print the AUC of each subgroup with its numbers of images and groups."""
     auc = f"{metrics.positive_class}_vs_rest"
-    for one in metrics.subgroups or []:
+    for one in metrics.subgroups:
         print(f"\n{_short('by ' + one.by):{TITLE}}{'AUC':{POOLED}}{'images':>8}{'groups':>8}")
         if not one.levels:
             print(f"  {one.reason}")
         for level in one.levels:
             area = with_interval(level.figures.auc[auc])
             print(f"{_short('  ' + level.level):{TITLE}}{area:{POOLED}}{level.n_images:8}{level.n_groups:8}")
-        for entry in one.differences or []:
-            sizes = ""
-            if entry.n_images is not None and entry.n_images_against is not None:
-                sizes = (
-                    f" ({entry.n_images} images in {entry.n_groups} groups, and {entry.n_images_against} in "
-                    f"{entry.n_groups_against})"
-                )
-            print(f"  {entry.level} minus {entry.against}{sizes}")
+        for entry in one.differences:
+            print(
+                f"  {entry.level} minus {entry.against} ({entry.n_images} images in {entry.n_groups} groups, and "
+                f"{entry.n_images_against} in {entry.n_groups_against})"
+            )
             for name in ("auc", "accuracy", "sensitivity", "specificity"):
                 value = getattr(entry, name)
-                if value is None:
-                    continue
                 reason = f", no interval: {value.reason}" if value.value is not None and value.ci95 is None else ""
                 print(f"    {name}: {with_interval(value)}{holm_words(value)}{reason}")
 

@@ -58,12 +58,12 @@ def _show(record: "CalibrationRecord") -> None:
     from usvit.estimate import Estimate
     from usvit.estimate_text import BRACKETS, Style, estimate_text
 
-    counts = ", ".join(f"{name} {count}" for name, count in (record.class_counts or {}).items())
+    counts = ", ".join(f"{name} {count}" for name, count in record.class_counts.items())
     print(f"{record.n_images} images in {record.n_groups} groups: {counts}")
     if record.n_seen_images_left_out:
-        print(f"{record.n_seen_images_left_out} images left out, because the model has seen their patients")
+        print(f"{record.n_seen_images_left_out} images left out, because their patients were seen in training")
     if record.seen is not None:
-        print(f"images that the model has seen: {record.seen.answer}")
+        print(f"images seen in training: {record.seen.answer}")
     print(f"temperature {estimate_text(record.temperature, Style(undefined='none: {reason}'))}")
     print(f"\n{'':20}{'threshold [95 %]':26}{'sensitivity [95 %]':24}{'corr.':8}{'specificity [95 %]':24}{'corr.'}")
     for one in record.thresholds:
@@ -78,7 +78,7 @@ def _show(record: "CalibrationRecord") -> None:
                 cells.append(f"{estimate_text(figure, Style(undefined='')):24}{shown:8}")
         print("".join(cells).rstrip())
     print("corr.: corrected for the optimism of choosing and evaluating on the same patients (patient bootstrap)\n")
-    for sentence in record.said or ():
+    for sentence in record.said:
         print(sentence)
     if record.conformal is not None:
         _show_sets(record.conformal, record.positive_class)

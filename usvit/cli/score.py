@@ -193,7 +193,7 @@ def _show(summary: "SummaryRecord", out: Path, link: Path | None) -> None:
         print(f"{counts.failures} not scored (failures.csv):")
         for code, one in sorted(summary.failures.items(), key=lambda pair: -pair[1].rows):
             print(f"  {one.rows:6}  {code}: {one.reason}")
-    for kind, product in (summary.products or {}).items():
+    for kind, product in summary.products.items():
         failed = f", {product.failed} not (products.csv):" if product.failed else ""
         print(f"{kind}: {product.written} written{failed}")
         for code, why in sorted((product.reasons or {}).items(), key=lambda pair: -pair[1].rows):
@@ -201,21 +201,21 @@ def _show(summary: "SummaryRecord", out: Path, link: Path | None) -> None:
     print("For research use, not a medical device.")
     if link is not None:
         print(f"table of ids and files: {link} (private)")
-    elif not (summary.settings or {}).get("keep_ids"):
+    elif not summary.settings.get("keep_ids"):
         print("table of ids and files: run the same command with --link FILE to write it (private)")
     print(f"page: {out / 'scores.html'}")
 
 
 def _recognised(seen: "ModelSeen | None") -> str:
-    """Describe how images that the model has seen were recognised."""
+    """Describe how images seen in training were recognised."""
     if seen is None:
-        return "images that the model has seen: recognised by exact hash only"
-    gaps = "; ".join(dict.fromkeys(gap.what for gap in seen.gaps or ()))
+        return "images seen in training: recognised by exact hash only"
+    gaps = "; ".join(dict.fromkeys(gap.what for gap in seen.gaps))
     if seen.known == "copies":
-        return f"images that the model has seen: recognised as near-duplicates, too ({seen.n_descriptions} on record)"
+        return f"images seen in training: recognised as near-duplicates, too ({seen.n_descriptions} on record)"
     if seen.known == "hashes":
-        return f"images that the model has seen: some are recognised by exact hash only ({gaps})"
-    return f"images that the model has seen: not all are on record ({gaps})"
+        return f"images seen in training: some are recognised by exact hash only ({gaps})"
+    return f"images seen in training: not all are on record ({gaps})"
 
 
 def _expected(summary: "SummaryRecord") -> str:

@@ -32,8 +32,14 @@ def plan(
         str | None,
         typer.Option(help="Widths of the star sweep. (default: six up to half the centre's)", metavar="N,..."),
     ] = None,
-    depths: Annotated[str | None, typer.Option(help="Depths of the star sweep, likewise.", metavar="N,...")] = None,
-    mlps: Annotated[str | None, typer.Option(help="MLP widths of the star sweep, likewise.", metavar="N,...")] = None,
+    depths: Annotated[
+        str | None,
+        typer.Option(help="Depths of the star sweep. (default: six up to half the centre's)", metavar="N,..."),
+    ] = None,
+    mlps: Annotated[
+        str | None,
+        typer.Option(help="MLP widths of the star sweep. (default: six up to half the centre's)", metavar="N,..."),
+    ] = None,
     grid: Annotated[
         str | None,
         typer.Option(help="Values of the grid sweep. (default: those of the star sweep)", metavar="WIDTHS:DEPTHS:MLPS"),
@@ -204,7 +210,8 @@ def predict(
         Path | None, typer.Option(help="Write a study that trains the shape beside its neighbours.", metavar="FILE")
     ] = None,
     trained: Annotated[
-        Path | None, typer.Option(help="study.csv of that study: say whether the shape wins.", metavar="TABLE")
+        Path | None,
+        typer.Option(help="study.csv of that study, to check whether the shape has the lowest loss.", metavar="TABLE"),
     ] = None,
     json_: o.Json = False,
 ) -> None:

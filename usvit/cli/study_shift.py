@@ -67,10 +67,11 @@ def shift(
     set_: o.Set = None,
     json_: o.Json = False,
 ) -> None:
-    """Measure shift: train without one set, test on it with frozen thresholds, and compare with held-out images inside.
+    """Measure shift: train without one set, test on it with frozen thresholds, and compare with the other sets.
 
-    For each left-out set: AUC, sensitivity, specificity and calibration inside and outside with the change, PPV and NPV
-    at one prevalence, and what a recalibration on some of its patients gives. The same command resumes a stopped
+    For each left-out set, the command prints AUC, sensitivity, specificity and calibration inside (on held-out images
+    of the other sets) and outside (on the left-out set) with the difference, PPV and NPV at one prevalence, and the
+    effect of a recalibration on some of its patients. The same command resumes a stopped
     measurement.
     """
     from usvit.config import merge, parse_overrides

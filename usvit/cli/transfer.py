@@ -154,10 +154,7 @@ def _print(outcome: "RunResult[TransferRecord]") -> None:
     print(f"{'':30}{'test accuracy [95 % interval]':32}mean over classes")
     for line in result.summary:
         precision = line.intervals.mean_average_precision if line.intervals else None
-        if precision is not None and precision.value is not None:
-            tail = f"   mAP {with_interval(precision)}"
-        else:  # older results have no interval
-            tail = "" if line.mean_average_precision is None else f"   mAP {line.mean_average_precision:.3f}"
+        tail = "" if precision is None else f"   mAP {with_interval(precision)}"
         print(f"{line.name[:29]:30}{with_interval(line.accuracy):32}{line.mean_class_accuracy:.3f}{tail}")
         if line.coarse_accuracy is not None:
             of_coarse = [("conditioned on the predicted coarse class", line.map_conditioned)]

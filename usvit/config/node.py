@@ -35,18 +35,18 @@ def _network(address: str) -> str:
     try:
         return str(ipaddress.ip_network(address, strict=False))
     except ValueError as error:
-        raise ValueError(f"'{address[:60]}' is no IP address or network such as 192.168.1.0/24") from error
+        raise ValueError(f"'{address[:60]}' is not an IP address or a network such as 192.168.1.0/24") from error
 
 
 def _host(host: str) -> str:
     if not host or len(host) > 253 or not re.fullmatch(r"[A-Za-z0-9._:%-]+", host):
-        raise ValueError(f"'{host[:60]}' is no host name or IP address")
+        raise ValueError(f"'{host[:60]}' is not a host name or an IP address")
     return host
 
 
 def _name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
-        raise ValueError(f"'{name[:60]}' is no name: use up to 64 letters, digits, '-', '_' and '.'")
+        raise ValueError(f"'{name[:60]}' is not a valid name: use up to 64 letters, digits, '-', '_' and '.'")
     return name
 
 
@@ -196,7 +196,7 @@ class RuleConditions(Section):
     """Conditions on the images of a study; all that are given must hold for one image."""
 
     modality: Pattern | None = None
-    """Modality, such as ``US``. Patterns know ``*`` and ``?``, and no difference between capital and small letters."""
+    """Modality, such as ``US``. Patterns may contain the wildcards ``*`` and ``?``, and ignore case."""
     manufacturer: Pattern | None = None
     """Manufacturer of the scanner."""
     description: Pattern | None = None

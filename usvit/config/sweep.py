@@ -155,15 +155,15 @@ def choose_cells(recipe: Recipe, choice: str, model: str | None = None) -> dict[
     return {choice: found[choice]}
 
 
-def yielding(found: Mapping[str, Settings], given: Settings) -> dict[str, Settings]:
+def yielding(sweep_cells: Mapping[str, Settings], given: Settings) -> dict[str, Settings]:
     """Remove the user's own settings from each cell, and keep the first of cells that become equal.
 
     Args:
-        found: Result of ``cells`` or ``choose_cells``.
+        sweep_cells: Result of ``cells`` or ``choose_cells``.
         given: Nested settings of the command line.
     """
     kept: dict[str, Settings] = {}
-    for name, settings in found.items():
+    for name, settings in sweep_cells.items():
         left = _without(settings, given)
         if left not in kept.values():
             kept[name] = left

@@ -335,7 +335,7 @@ def _with_manifest(found: Predictions, path: Path, *, follow: bool) -> Predictio
     if lonely:
         raise UsvitError(
             f"The manifest {path} does not hold {len(lonely)} of {len(test)} predicted images, such as "
-            f"{'/'.join(lonely[0])}; dataset and image_id must be written alike."
+            f"{'/'.join(lonely[0])}; 'dataset' and 'image_id' must be the same in both files."
         )
     return replace(found, columns=manifest)
 

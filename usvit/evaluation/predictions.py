@@ -136,7 +136,7 @@ def check_predictions(table: pd.DataFrame, source: str) -> None:
         repeat = repeats_of(table)
         _refuse(table, (repeat < 0) | (repeat != np.floor(repeat)), source, "column 'repeat' must count from 0")
         several = pd.Series(repeat, table.index).groupby(table["fold"]).transform("nunique") > 1
-        _refuse(table, several, source, "a fold belongs to two repeats; number the folds of all repeats through")
+        _refuse(table, several, source, "a fold belongs to two repeats; number the folds of all repeats consecutively")
         where, key = "part test of one repeat", [*key, "repeat"]
     test = table.loc[part == "test", key]
     _refuse(test, test.duplicated(), source, f"the image is predicted twice in {where}")
@@ -226,7 +226,7 @@ def numbers_of(table: pd.DataFrame, values: pd.Series, name: str, source: str) -
             numbers[row] = float(cell)
         except (TypeError, ValueError):
             numbers[row] = np.nan
-    _refuse(table, ~np.isfinite(numbers), source, f"column '{name}' is no finite number")
+    _refuse(table, ~np.isfinite(numbers), source, f"column '{name}' must hold finite numbers")
     return numbers
 
 

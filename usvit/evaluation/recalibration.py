@@ -163,7 +163,7 @@ def fit_platt(label: ArrayLike, scores: ArrayLike, positive: int) -> Platt | NoF
     n_positive, n_negative = int(reference.sum()), int((~reference).sum())
     slope, intercept = logistic_fit(x, np.where(reference, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2)))
     if slope <= 0:
-        return NoFit("the positive class does not score higher: the scaling would turn the ranking round")
+        return NoFit("the positive class does not score higher: the scaling would reverse the ranking")
     return Platt(positive, slope, intercept)
 
 

@@ -1,6 +1,6 @@
 """Checks of a run: its kind, and whether its recorded figures agree with its predictions.
 
-Hashes on record (``usvit.records.integrity``) detect a file that was changed alone. Older runs have none, and whoever
+Hashes on record (``usvit.records.integrity``) detect a file that was changed alone. Whoever
 changes a file can change its hash as well. The main figures are therefore computed again, which takes milliseconds.
 """
 
@@ -69,8 +69,6 @@ def refuse_other_figures(metrics: MetricsRecord, test: pd.DataFrame, where: Path
 
 
 def _refuse_other_headline(metrics: MetricsRecord, test: pd.DataFrame, where: Path) -> None:
-    if metrics.headline is None:  # before schema 1.3
-        return
     rows = rows_of(test, "test", every_repeat=True)
     for name, repeats in fold_figures(rows, rows.index(metrics.positive_class)).items():
         mean = fold_mean(repeats)

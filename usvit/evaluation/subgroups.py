@@ -135,8 +135,8 @@ def _column(test: pd.DataFrame, by: str, columns: pd.DataFrame | None) -> pd.Ser
     found = test[KEY].astype(str).merge(keyed, on=KEY, how="left", validate="many_to_one", indicator=True)
     if not (found["_merge"] == "both").any():
         raise UsvitError(
-            f"The table with column '{by}' holds none of the predicted images; their dataset and image_id must be "
-            f"written alike. Predicted: {test['dataset'].iloc[0]}/{test['image_id'].iloc[0]}."
+            f"The table with column '{by}' holds none of the predicted images; 'dataset' and 'image_id' must be "
+            f"the same in both files. Predicted: {test['dataset'].iloc[0]}/{test['image_id'].iloc[0]}."
         )
     return found[by]
 

@@ -144,6 +144,6 @@ def refuse_leak(rows: Rows, judged: Rows, fold: int) -> None:
     if both:
         more = f" (and {len(both) - 1} more)" if len(both) > 1 else ""
         raise LeakageError(
-            f"Fold {fold}: group '{both[0]}'{more} stands among the images that choose its threshold and among its "
+            f"Fold {fold}: group '{both[0]}'{more} is among both the images that choose its threshold and its "
             "test images. Split the data by group_id and predict again."
         )

@@ -142,8 +142,7 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
         store = decode()
         return store, _statistics(setup, store, setup.device.fabric().device)
 
-    # Runs of earlier versions trained all folds with the threads of the process.
-    threads = run.record["folds"].get("threads") or run.record["device"].get("threads") or torch.get_num_threads()
+    threads = run.record["folds"]["threads"]
     at_once = min(folds_at_once(setup, threads), len(todo))
     if at_once > 1:
         setup.built.clear()  # each process builds its own networks
@@ -290,7 +289,7 @@ def _run_fold(
 
     def metadata(weights_sha256: str) -> dict[str, Any]:
         if content:
-            write_bytes(folder / ood.FILE, content)
+            write_bytes(folder / ood.NOVELTY_FILE, content)
         seen = write_seen(
             folder,
             {name: rows.sha256.iloc[at[name]].tolist() for name in ("train", "val")},

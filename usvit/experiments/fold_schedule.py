@@ -15,9 +15,10 @@ from usvit.resources import total_memory
 PARALLEL_SHARE = 0.8
 """Share of a training that more threads make faster (Amdahl's law). It only decides between schedules."""
 LEAST_IMAGES = 1000
-"""Training images (steps times batch size) of a fold from which a process of its own is worth its start of seconds."""
+"""Fewest training images (steps times batch size) of a fold that is trained in a separate process. With fewer, the
+seconds that a process takes to start are longer than what it saves."""
 PROCESS_BYTES, PARAMETER_BYTES = 4 * 10**9, 16
-"""Memory that is reckoned for each process, and for each parameter: float32 weights, gradients, and two moments."""
+"""Memory that is estimated for each process, and for each parameter: float32 weights, gradients, and two moments."""
 
 
 def most_at_once(n_parameters: int) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import usvit
-from usvit.config import PretrainConfig, RunConfig, TransferConfig, identity
+from usvit.config import identity
 from usvit.errors import UsvitError
 from usvit.files import clear_partials, is_partial_of, locked, make_folder, refuse_linked_folders
 from usvit.records import (
@@ -172,7 +172,6 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
             "another folder with --out."
         )
     there, here = ({"kind": record["kind"], **identity(record["config"])} for record in (existing, wanted))
-    there = _earlier_behaviour(existing) | there
     differing = [key for key in here if there.get(key) != here[key]]
     if differing:
         shown = "; ".join(f"{key} was {there.get(key)!r}, now {here[key]!r}" for key in differing[:4])
@@ -180,12 +179,12 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
             f"{path} holds a run with another configuration ({shown}). "
             "Nothing was changed: choose another folder with --out, or give the same settings to resume."
         )
-    parts = {"images": "data", "folds": "folds", "weights": "model", "networks to learn from": "learnt_from"}
+    parts = {"images": "data", "folds": "folds", "weights": "model", "teacher networks": "learnt_from"}
     parts |= {"classifiers": "classifiers"}
     for what, key in parts.items():
         if _hash(existing.get(key, {})) != _hash(wanted.get(key, {})):
             raise UsvitError(
-                f"{path} was started with other {what} than it would use now, so it cannot be resumed. "
+                f"{path} was started with different {what}, so it cannot be resumed. "
                 "Nothing was changed: choose another folder with --out."
             )
     several = bool(wanted["config"].get("upstream"))  # the record has the network that was kept of several
@@ -201,21 +200,6 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
             f"{path} was started on {device}, and this machine would continue on {wanted['device']['type']}, "
             f"whose results differ. Pass --device {device}, or choose another folder with --out."
         )
-
-
-def _earlier_behaviour(existing: dict[str, Any]) -> dict[str, Any]:
-    """Return the values, by dotted key, of settings that did not exist when a run was begun.
-
-    They are the defaults, which keep the earlier behaviour. The exceptions are Grafit's memory, and the augmentation of
-    runs on a GPU, which the host computed.
-    """
-    kinds = {"pretrain": PretrainConfig, "transfer": TransferConfig}
-    found = identity(kinds.get(str(existing["kind"]), RunConfig)().model_dump(mode="json"))
-    if existing["config"].get("objective") == "grafit":
-        found["grafit.memory"] = "normalized"
-    if existing["device"]["type"] == "cuda" and "input.augment_on" in found:
-        found["input.augment_on"] = "cpu"
-    return found
 
 
 def _hash(section: dict[str, Any]) -> Any:

@@ -314,7 +314,7 @@ def transfer_settings(name: str, source: str | None, model: str | None, cell: st
         name: Name or YAML file of the recipe.
         source: The images; None for those of the recipe.
         model: The network; None for that of the recipe.
-        cell: The only cell that is trained; None for all cells of the sweep, which stand in ``cells``.
+        cell: The only cell that is trained; None for all cells of the sweep, which are listed in ``cells``.
 
     Raises:
         UsvitError: There is no such recipe or cell.

@@ -101,7 +101,7 @@ class _RunWork:
     def maps(self, method: str, cases: list[ExplainedCase], target: str | None, layers: Sequence[str]) -> Explanation:
         """Draw a picture of each image, and score its map against the lesion mask."""
         pixels = CaseImages(self.source, self.roots, self.progress)
-        licences = self.first.metadata.data_licenses or {}
+        licences = self.first.metadata.data_licenses
         entries: dict[tuple[str, str], dict[str, Any]] = {}
         scores: dict[tuple[str, str], MaskScore] = {}
         hidden: set[str] = set()
@@ -187,7 +187,7 @@ class _RunWork:
         heading = [
             f"{case.dataset}: {case.image_id}",
             f"label {case.label}, predicted {case.predicted} with {case.probabilities[case.predicted]:.2f}, "
-            f"by fold-{case.fold}, which has not learnt from it",
+            f"by fold-{case.fold}, which was not trained on it",
             *(["The map is the same everywhere."] if blank else []),
         ]
         name = file_name(method, case.dataset, case.image_id)

@@ -9,7 +9,7 @@ from typing import Any
 from usvit.errors import UsvitError
 from usvit.records import ExplainRecord, ExplanationRecord, read_record, write_record
 
-FILE = "explain.json"
+EXPLANATION_FILE = "explain.json"
 
 
 def file_name(method: str, *parts: str) -> str:
@@ -59,11 +59,12 @@ class ExplainWriter:
             self.content |= {"methods": before["methods"], "weights_sha256": dict(sorted(weights.items()))}
 
     def _before(self) -> dict[str, Any] | None:
-        path = self.folder / FILE
+        path = self.folder / EXPLANATION_FILE
         if not path.exists():
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
                 raise UsvitError(
-                    f"{self.folder} exists and holds no {FILE}. Nothing was changed. Choose another folder with --out."
+                    f"{self.folder} exists and holds no {EXPLANATION_FILE}. Nothing was changed. Choose another folder "
+                    "with --out."
                 )
             return None
         return read_record(path, ExplainRecord)
@@ -82,7 +83,7 @@ class ExplainWriter:
         """Write the entry of a method and return it. It replaces an earlier one, whose pictures are deleted."""
         old = _files(self.content["methods"].get(method, {}))
         self.content["methods"][method] = entry
-        record = write_record(self.folder / FILE, self.content, ExplainRecord)
+        record = write_record(self.folder / EXPLANATION_FILE, self.content, ExplainRecord)
         for name in old - _files(entry):
             if Path(name).name == name and name.endswith(".png"):  # do not follow paths from a file
                 (self.folder / name).unlink(missing_ok=True)

@@ -17,9 +17,9 @@ from usvit.data.splits import COLLECTIONS, FILES, GAPS, SeenImages, passed_on, s
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError, unknown
 from usvit.files import read_bytes
-from usvit.models import FILE as NOVELTY_FILE
 from usvit.models import (
     MAX_BYTES,
+    NOVELTY_FILE,
     ModelSpec,
     build_model,
     find_model,
@@ -33,6 +33,7 @@ from usvit.records import (
     ClassifierMetadata,
     ExportedMetadata,
     MetricsRecord,
+    ModelMetadata,
     check_record,
     load_record,
     read_record,
@@ -165,7 +166,7 @@ def of_spec(
     seen = seen_by_weights(found)
     inherited = passed_on(seen)
     content = {
-        "schema_version": "1.0",
+        "schema_version": ModelMetadata.VERSION,
         "architecture": spec.name,
         "vit": dict(spec.changed),
         "timm": spec.architecture,
@@ -201,14 +202,13 @@ def without_ood(content: dict[str, Any]) -> dict[str, Any]:
 def _source(model: nn.Module, content: dict[str, Any], preprocessing: Preprocessing, paper: str) -> ExportSource:
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     weights = safetensors_bytes(state)
-    upstream = content.get("upstream") or {}
     exported = {
         "usvit_version": usvit.__version__,
         "versions": {name: version(name) for name in ("torch", "timm")},
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "paper": paper,
-        "licenses": {"first_weights": upstream.get("license"), "data": content.get("data_licenses") or {}},
+        "licenses": {"first_weights": content["upstream"].get("license"), "data": content["data_licenses"]},
     }
     content = {**content, "intended_use": INTENDED_USE, "exported": exported}
     if "weights_sha256" in content:  # the same weights may be stored as different bytes

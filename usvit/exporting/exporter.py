@@ -9,7 +9,7 @@ from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError, unknown
 from usvit.exporting import to_monai, to_onnx
 from usvit.exporting.exportable import NOVELTY_FILE, ExportSource, open_source
-from usvit.exporting.folder import RECORD, finished, identity, refuse_occupied, staged
+from usvit.exporting.folder import EXPORT_FILE, finished, identity, refuse_occupied, staged
 from usvit.exporting.model_card import model_card
 from usvit.exporting.verification import Checked
 from usvit.files import write_text
@@ -90,7 +90,7 @@ def write_export(source: ExportSource, format_: str, out: Path) -> Exported:
         record["checked"] = str(checked) if checked else None
         card = folder / "docs" / "README.md" if format_ == "monai" else folder / "README.md"
         write_text(card, model_card(source.metadata, format_, str(checked or "")))
-    return Exported(out, load_record(out / RECORD, ExportRecord), new=True)
+    return Exported(out, load_record(out / EXPORT_FILE, ExportRecord), new=True)
 
 
 def _write_safetensors(source: ExportSource, folder: Path) -> None:

@@ -17,7 +17,7 @@ from usvit.exporting.exportable import ExportSource
 from usvit.files import disk_errors, sha256_of_file, sha256_of_text
 from usvit.records import ExportRecord, load_record, write_record
 
-RECORD = "export.json"
+EXPORT_FILE = "export.json"
 
 
 def identity(source: ExportSource, format_: str) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def refuse_occupied(out: Path) -> None:
     Raises:
         UsvitError: ``out`` is a file, or a folder with other files than an export's.
     """
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / RECORD).is_file())):
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / EXPORT_FILE).is_file())):
         raise UsvitError(f"{out} exists and is not an export of usvit. Nothing was changed. Choose another --out.")
 
 
@@ -48,9 +48,9 @@ def finished(out: Path, wanted: dict[str, Any]) -> ExportRecord | None:
         UsvitError: the folder holds another export, or its files were changed.
     """
     refuse_occupied(out)
-    if not (out / RECORD).is_file():
+    if not (out / EXPORT_FILE).is_file():
         return None
-    record = load_record(out / RECORD, ExportRecord)
+    record = load_record(out / EXPORT_FILE, ExportRecord)
     if any(getattr(record, key) != value for key, value in wanted.items()):
         raise UsvitError(f"{out} holds another export. Nothing was changed. Choose another --out.")
     for name, sha256 in record.files.items():
@@ -74,7 +74,7 @@ def staged(out: Path, record: dict[str, Any]) -> Iterator[Path]:
             yield partial
             files = sorted(path for path in partial.rglob("*") if path.is_file())
             record["files"] = {path.relative_to(partial).as_posix(): sha256_of_file(path) for path in files}
-            write_record(partial / RECORD, record, ExportRecord)
+            write_record(partial / EXPORT_FILE, record, ExportRecord)
             for path in files:
                 with open(path, "rb") as file:
                     os.fsync(file.fileno())

@@ -130,7 +130,7 @@ def _untrained(metadata: ExportedMetadata) -> list[str]:
 def _rows(metadata: ExportedMetadata, checked: str) -> list[tuple[str, str]]:
     exported, preprocessing = metadata.exported, metadata.preprocessing
     upstream, licenses, size = metadata.upstream or UpstreamRecord(), exported.licenses, preprocessing.image_size
-    exchanged = ", ".join(f"{key} {value}" for key, value in (metadata.vit or {}).items())
+    exchanged = ", ".join(f"{key} {value}" for key, value in metadata.vit.items())
     rows = [
         ("network", metadata.architecture + (f" with {exchanged}" if exchanged else "")),
         ("paper", exported.paper),

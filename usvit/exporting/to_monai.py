@@ -93,7 +93,7 @@ def inference(metadata: ExportedMetadata) -> dict[str, Any]:
             "architecture": metadata.architecture,
             "n_classes": len(metadata.classes),
             "image_size": metadata.preprocessing.image_size,
-            "vit": metadata.vit or {},
+            "vit": metadata.vit,
         },
         "network": {
             "_target_": "usvit.exporting.bundle.with_weights",

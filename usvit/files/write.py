@@ -37,7 +37,7 @@ _BY_HANDLE = {os.open, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
-_PARTIAL = ".*.partial*"
+_PARTIAL = ".*.partial-*"
 """Pattern of the temporary names."""
 _RANDOM = re.compile("[0-9a-f]{32}")
 """Pattern of their random endings."""

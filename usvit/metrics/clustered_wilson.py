@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from usvit.metrics.checks import check_positive, group_codes
-from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, effective_wilson, wilson
+from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, effective_wilson
 from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect
 
 METHOD = "clustered Wilson"
@@ -140,20 +140,10 @@ def pooled_rate(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Compute the rate over the test images of several networks; of a repeated cross-validation, of the first repeat.
 
     Args:
-        records: from ``rate_record``. A record from before model.json 1.2 has no sums; the interval then counts
-            images, and its method says so.
+        records: from ``rate_record``.
     """
     first = min((one.get("repeat", 0) for one in records), default=0)
     records = [one for one in records if one.get("repeat", 0) == first]  # otherwise a group would count in two networks
-    n, flagged = sum(one["n_images"] for one in records), sum(one["n_flagged"] for one in records)
-    if all("sums" in one for one in records):
-        parts = [ShareSums(one["n_images"], one["n_flagged"], one["n_groups"], *one["sums"]) for one in records]
-        joined = rate_record(ShareSums.joined(parts))
-        return {key: joined[key] for key in ("n_images", "n_groups", "n_flagged", "rate", "ci95", "method")}
-    return {
-        "n_images": n,
-        "n_flagged": flagged,
-        "rate": flagged / n if n else None,
-        "ci95": wilson(flagged, n),
-        "method": "wilson, by image: an older model.json does not say which images are of one patient",
-    }
+    parts = [ShareSums(one["n_images"], one["n_flagged"], one["n_groups"], *one["sums"]) for one in records]
+    joined = rate_record(ShareSums.joined(parts))
+    return {key: joined[key] for key in ("n_images", "n_groups", "n_flagged", "rate", "ci95", "method")}

@@ -80,7 +80,7 @@ def difference_within_folds(a: Repeats, b: Repeats, share: float, *, absent: str
 def difference_limits(value: Difference) -> DifferenceLimits | None:
     """Return the limits of an Estimate of ``difference_within_folds``; None without an interval.
 
-    An Estimate of an earlier usvit has no "areas"; its limits are those of Student's t, as its interval was.
+    Without ``areas``, because an AUC is 0 or 1, they are those of Student's t, as its interval is.
     """
     if value.ci95 is None or value.areas is None or value.freedom is None:
         return StudentLimits.of(value)

@@ -52,8 +52,8 @@ from .mask_head import WithMaskHead as WithMaskHead
 from .mask_head import mask_loss as mask_loss
 from .mlp_head import give_mlp_head as give_mlp_head
 from .mlp_head import is_mlp_head as is_mlp_head
-from .ood import FILE as FILE
 from .ood import MAX_BYTES as MAX_BYTES
+from .ood import NOVELTY_FILE as NOVELTY_FILE
 from .ood import Observed as Observed
 from .ood import OodDetector as OodDetector
 from .ood import read_ood_detector as read_ood_detector

@@ -68,9 +68,9 @@ def view_of(
     metadata = weights.metadata
     mean, std = input_statistics(spec, weights)
     crop = "tissue"
-    if metadata is not None and metadata.preprocessing is not None:
+    if metadata is not None:
         own = metadata.preprocessing
-        size, crop, own_interpolation, origin = own.image_size, own.crop or crop, "bicubic", "the metadata of the run"
+        size, crop, own_interpolation, origin = own.image_size, own.crop, "bicubic", "the metadata of the run"
         resize: TestResize = "pad" if own.resize == "pad" else "squash"
         own_crop = 1.0
         if metadata.stage == UPSTREAM:

@@ -105,18 +105,18 @@ def _weights_of(choice: str, vit: Mapping[str, Any], need_classifier: bool) -> I
     if need_classifier:
         _check_trained_head(where, metadata)
     if not model:
-        if metadata is None or not metadata.architecture:
+        if metadata is None:
             raise UsvitError(
                 f"The weights {where} have no metadata (model.json) that names their network. Name it: MODEL={where}, "
                 f"or --model MODEL --weights {where}."
             )
         model = metadata.architecture
-    own_parts = (metadata and metadata.vit) or {}
+    own_parts = metadata.vit if metadata else {}
     try:
         spec = find_model(model, {**own_parts, **vit})
     except UsvitError as error:
         if model == choice:
-            raise UsvitError(f"'{choice}' is no run, no folder of a fold and no file of weights. {error}") from error
+            raise UsvitError(f"'{choice}' is not a run, the folder of a fold, or a file of weights. {error}") from error
         raise
     weights = resolve_weights(where, spec)
     if weights.warning:

@@ -7,8 +7,8 @@ from torch import nn
 from usvit.errors import UsvitError
 from usvit.models.mlp_head import give_mlp_head, is_mlp_head
 from usvit.models.weights import Weights
-from usvit.models.weights.load import head_of
-from usvit.models.weights.renaming import by_timm, to_network_names
+from usvit.models.weights.load import HIDDEN, head_of
+from usvit.models.weights.renaming import RenamedState, by_timm, to_network_names
 
 
 def has_distillation_head(network: nn.Module) -> bool:
@@ -28,10 +28,16 @@ def load_head(model: nn.Module, weights: Weights, n_classes: int, who: str, hint
         hint: last sentence of error messages: what to do.
 
     Raises:
-        UsvitError: the file has no head, or its head has another number of classes.
+        UsvitError: the file has no head, its head has another number of classes, or its head has a hidden layer that
+            the network lacks.
     """
     where = weights.path.name if weights.source == "file" and weights.path else weights.name
     named = to_network_names(weights.read(), model)
+    if lacking := _place_hidden_layer(named, model):
+        raise UsvitError(
+            f"{who} has no hidden layer before its head, but {where} has one ({lacking}), without which its head would "
+            f"give other scores. {hint}"
+        )
     by_timm(named, model)
     if is_mlp_head(model, named.tensors):
         give_mlp_head(model)
@@ -49,6 +55,21 @@ def load_head(model: nn.Module, weights: Weights, n_classes: int, who: str, hint
         there = head[next((key for key in wrong if key.endswith("bias")), wrong[0])].shape[0]
         raise UsvitError(f"{who} ({where}) has {there} classes, but the images have {n_classes}. {hint}")
     model.load_state_dict(head, strict=False)
+
+
+def _place_hidden_layer(named: RenamedState, model: nn.Module) -> str | None:
+    """Give the hidden layer of a file's head our name; return the name of a tensor that the network has no place for.
+
+    It is called ``pre_logits`` in the files of the original ViTs and ``hidden`` here. It is placed before timm's filter
+    drops it without a word.
+    """
+    own, is_head = model.state_dict(), head_of(model)
+    for key in [key for key in named.tensors if key.startswith(HIDDEN) and is_head(key) and key not in own]:
+        ours = key.replace("pre_logits.", "hidden.", 1)
+        if ours not in own:
+            return named.source[key]
+        named.move(key, ours)
+    return None
 
 
 def head_outputs(model: nn.Module, weights: Weights) -> int | None:

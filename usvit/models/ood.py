@@ -35,7 +35,7 @@ from usvit.files import read_bytes
 from usvit.models.image_statistics import RESOLUTION, STATISTICS
 from usvit.records import ModelMetadata
 
-FILE = "novelty.safetensors"
+NOVELTY_FILE = "novelty.safetensors"
 MAX_BYTES = 1_000_000_000
 """Largest accepted size of that file; usvit writes a few MB."""
 METHOD = "max of views; distance / limit"
@@ -149,7 +149,7 @@ class OodDetector:
         return np.max(ratios, axis=0)
 
     def save(self) -> bytes:
-        """Return the content of ``FILE``; equal arrays give equal bytes."""
+        """Return the content of ``NOVELTY_FILE``; equal arrays give equal bytes."""
         return arrays_bytes(
             {f"{name}.{key}": array for name, view in self.views.items() for key, array in vars(view).items()}
         )
@@ -158,7 +158,7 @@ class OodDetector:
         """Return the entry ``novelty`` of the metadata; ``content`` is the result of ``save``."""
         return {
             "method": METHOD,
-            "file": FILE,
+            "file": NOVELTY_FILE,
             "sha256": hashlib.sha256(content).hexdigest(),
             "views": {
                 name: {"method": _VIEWS[name], "dimensions": len(view.centre), "threshold": self.limits[name]}
@@ -262,12 +262,12 @@ def read_ood_detector(folder: Path, metadata: ModelMetadata) -> OodDetector | No
     record = metadata.novelty
     if record is None:
         return None
-    path = folder / FILE
+    path = folder / NOVELTY_FILE
     try:
         content = read_bytes(path, MAX_BYTES)
     except UsvitError as error:
         raise UsvitError(
-            f"{folder} has no readable {FILE}, although its model.json names one. Copy it from the same fold."
+            f"{folder} has no readable {NOVELTY_FILE}, although its model.json names one. Copy it from the same fold."
         ) from error
     if hashlib.sha256(content).hexdigest() != record.sha256:
         raise UsvitError(f"{path} is not the file that the model.json beside it names. Copy both from the same fold.")
@@ -283,9 +283,7 @@ def read_ood_detector(folder: Path, metadata: ModelMetadata) -> OodDetector | No
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(f"{path}, or its entry in model.json, is damaged ({reason}). Copy both again.") from error
-    # Metadata before 1.2 does not state the number of groups; every image counted as a group.
-    n_groups = record.n_val if record.n_val_groups is None else record.n_val_groups
-    return OodDetector(views, limits, record.left_out, record.n_train, record.n_val, n_groups)
+    return OodDetector(views, limits, record.left_out, record.n_train, record.n_val, record.n_val_groups)
 
 
 def fit_gaussian(values: Float, label: NDArray[np.int64], name: str) -> Gaussian | str:

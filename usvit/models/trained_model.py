@@ -47,13 +47,13 @@ class TrainedModel:
 
     @property
     def temperature(self) -> float | None:
-        """Divisor of the logits before the softmax, above 0; None if none was fitted (schema 1.0 has none)."""
+        """Divisor of the logits before the softmax, above 0; None if none was fitted."""
         return self.metadata.temperature
 
     @property
     def thresholds(self) -> dict[str, ThresholdRecord]:
-        """Rule (``sensitivity >= 0.9``) -> its entry in the metadata; empty in schema 1.0."""
-        return {entry.rule: entry for entry in self.metadata.thresholds or []}
+        """Rule (``sensitivity >= 0.9``) -> its entry in the metadata."""
+        return {entry.rule: entry for entry in self.metadata.thresholds}
 
 
 def load_trained(folder: Path) -> TrainedModel:
@@ -161,7 +161,7 @@ def _refuse_larger(
 def _spec(metadata: ClassifierMetadata, where: Path) -> ModelSpec:
     """Return the network that metadata describes."""
     try:
-        vit = ViTConfig(**metadata.vit or {}).model_dump(exclude_none=True)
+        vit = ViTConfig(**metadata.vit).model_dump(exclude_none=True)
         return find_model(metadata.architecture, vit)
     except UsvitError as error:
         raise UsvitError(f"{where}: {error}") from error

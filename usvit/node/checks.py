@@ -89,9 +89,9 @@ def check_port(section: str, host: str, port: int) -> None:
         if error.errno == errno.EADDRINUSE:
             why = f"another program listens at port {port} (is the node running already?)"
         elif error.errno == errno.EACCES:
-            why = f"ports below 1024 need a privilege, and {port} is one"
+            why = f"only a privileged user can use a port below 1024, such as {port}"
         elif error.errno == errno.EADDRNOTAVAIL:
-            why = f"{host} is no address of this machine"
+            why = f"{host} is not an address of this machine"
         else:
             why = os.strerror(error.errno or 0)
         raise UsvitError(f"The node cannot listen at {host}:{port} ({section}): {why}. Choose another.") from error
@@ -134,7 +134,7 @@ def check_tls(section: str, tls: NodeTlsConfig) -> None:
         server.load_cert_chain(tls.certificate, tls.private_key, password="")
     except (ssl.SSLError, ValueError) as error:
         raise UsvitError(
-            f"The certificate {tls.certificate} and the key {tls.private_key} ({section}) cannot be used: they are no "
+            f"The certificate {tls.certificate} and the key {tls.private_key} ({section}) cannot be used: they are not "
             "PEM files, do not belong together, or the key needs a pass phrase."
         ) from error
     if certificate_end(tls.certificate, tls.private_key) is None:
@@ -175,7 +175,7 @@ def _load_ca(section: str, path: Path) -> None:
         open_regular(path, TEXT_BYTES).close()
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except (OSError, ssl.SSLError) as error:
-        raise UsvitError(f"The file {path} ({section}) is missing or holds no certificate as PEM.") from error
+        raise UsvitError(f"The file {path} ({section}) is missing or contains no PEM certificate.") from error
 
 
 @contextlib.contextmanager

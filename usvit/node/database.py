@@ -39,7 +39,8 @@ CREATE TABLE studies (
     attempts INTEGER NOT NULL DEFAULT 0,
     scorer TEXT,
     settings TEXT,
-    done_at REAL
+    done_at REAL,
+    patient TEXT -- pseudonyms of the identity in its images
 );
 CREATE INDEX studies_by_state ON studies (state, last_at);
 CREATE TABLE instances (
@@ -112,6 +113,7 @@ CREATE TABLE deliveries (
     done_at REAL,
     last_status INTEGER,
     last_error TEXT,
+    tried_seconds REAL NOT NULL DEFAULT 0,
     UNIQUE (result_id, peer)
 );
 CREATE INDEX deliveries_by_state ON deliveries (state, peer, next_at);
@@ -136,11 +138,7 @@ CREATE TABLE audit_events (
     data TEXT NOT NULL
 );
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL DEFAULT 0);
-""",
-    "ALTER TABLE studies ADD COLUMN patient TEXT",  # pseudonyms of the identity in its images
-    """
-ALTER TABLE deliveries ADD COLUMN tried_seconds REAL NOT NULL DEFAULT 0;
-CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), boot TEXT NOT NULL, zero REAL NOT NULL)
+CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), boot TEXT NOT NULL, zero REAL NOT NULL);
 """,
 )
 """Scripts that bring a database from version n (``PRAGMA user_version``) to n + 1. A released script never changes."""
@@ -157,7 +155,7 @@ class NodeDatabase:
             create: make it if it is missing.
 
         Raises:
-            UsvitError: there is no database, it is damaged, or a newer usvit wrote it.
+            UsvitError: there is no database, it is damaged, or a newer version of usvit wrote it.
         """
         refuse_link(path)
         if not create and not path.is_file():
@@ -255,8 +253,8 @@ class NodeDatabase:
         connection = self.connection
         if self._version() > len(MIGRATIONS):
             raise UsvitError(
-                f"The database {self.path} has version {self._version()}, and this usvit knows {len(MIGRATIONS)}: a "
-                "newer usvit wrote it. Install that version."
+                f"The database {self.path} was written by another version of usvit (schema {self._version()}, and this "
+                f"version reads {len(MIGRATIONS)}). Install that version, or begin with a new folder."
             )
         if self._version() == len(MIGRATIONS):
             return

@@ -104,22 +104,22 @@ def observe(path: str | Path, positive: str | None = None) -> ObservedRun:
     )
 
 
-def score_correlation(one: ObservedRun, other: ObservedRun) -> float:
+def score_correlation(first: ObservedRun, second: ObservedRun) -> float:
     """Compute the correlation of the normal scores of two models within classes.
 
     Raises:
         UsvitError: the runs have different test images or labels.
     """
-    order = [np.argsort(np.array(run.images), kind="stable") for run in (one, other)]
-    names = [np.array(run.images)[at] for run, at in zip((one, other), order, strict=True)]
-    labels = [run.positive[at] for run, at in zip((one, other), order, strict=True)]
+    order = [np.argsort(np.array(run.images), kind="stable") for run in (first, second)]
+    names = [np.array(run.images)[at] for run, at in zip((first, second), order, strict=True)]
+    labels = [run.positive[at] for run, at in zip((first, second), order, strict=True)]
     if len(names[0]) != len(names[1]) or (names[0] != names[1]).any() or (labels[0] != labels[1]).any():
         raise UsvitError(
-            f"{one.name} and {other.name} have different test images or labels, so the correlation of their scores is "
-            "not known. Give two runs on the same images, or --auc, --auc-b and --correlation."
+            f"{first.name} and {second.name} have different test images or labels, so the correlation of their scores "
+            "is not known. Give two runs on the same images, or --auc, --auc-b and --correlation."
         )
     away = []
-    for run, at in zip((one, other), order, strict=True):
+    for run, at in zip((first, second), order, strict=True):
         score = run.log_odds[at]
         normal = norm.ppf((rankdata(score) - 0.5) / len(score))
         means = [normal[labels[0] == side].mean() for side in (False, True)]

@@ -72,13 +72,13 @@ def in_words(record: PlanRecord) -> str:
     return f"The study needs at least {size}{positive}. The {record.decisive} decides."
 
 
-def aim_in_words(one: PlanCriterion) -> str:
+def aim_in_words(criterion: PlanCriterion) -> str:
     """Format the aim: ``95 % interval of width 0.2``."""
-    if one.target_kind == "power":
-        return f"power {one.target:g}"
-    if one.target_kind == "half width":
-        return f"95 % interval of ± {one.target:g}"
-    return f"95 % interval of width {one.target:g}"
+    if criterion.target_kind == "power":
+        return f"power {criterion.target:g}"
+    if criterion.target_kind == "half width":
+        return f"95 % interval of ± {criterion.target:g}"
+    return f"95 % interval of width {criterion.target:g}"
 
 
 def curve_plot(record: PlanRecord) -> Plot:

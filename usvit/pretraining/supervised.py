@@ -162,7 +162,7 @@ def check_labels(context: TaskContext) -> None:
     mixes = config.mix.mixup > 0 or config.mix.cutmix > 0
     if mixes and config.train.micro_batch is not None and config.train.micro_batch % 2:
         raise UsvitError(
-            f"mix pairs the images of a portion, but train.micro_batch is {config.train.micro_batch}. Set it to an "
+            f"mix pairs the images of a micro-batch, but train.micro_batch is {config.train.micro_batch}. Set it to an "
             "even number."
         )
 

@@ -114,7 +114,7 @@ def _own_parts(weights: Path) -> dict[str, Any]:
         return {}
     file = fold_folders(weights)[0] / "model.safetensors" if weights.is_dir() else weights
     metadata = load_metadata(file)
-    return (metadata and metadata.vit) or {}
+    return metadata.vit if metadata else {}
 
 
 def make_teacher(

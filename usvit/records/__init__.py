@@ -1,9 +1,8 @@
 """Every JSON file and table that usvit writes and reads: one pydantic model each, with bounds.
 
-``load_record`` opens a file with the bounds of ``usvit.files.read``, migrates older versions and returns an instance of
-its model; ``read_record`` returns the dictionary of a file that is continued; ``write_record`` checks and writes one.
-Keys that a model does not name are kept, since newer versions add some; keys that older versions lack are not required.
-``usvit.records.schemas`` generates docs/reference/*.schema.json.
+``load_record`` opens a file with the bounds of ``usvit.files.read`` and returns an instance of its model;
+``read_record`` returns the dictionary of a file that is continued; ``write_record`` checks and writes one. Keys that a
+model does not name are kept. ``usvit.records.schemas`` generates docs/reference/*.schema.json.
 """
 
 from usvit.records.audit import AuditRecord

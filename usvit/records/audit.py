@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Share, Text, Version, key, written
+from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Share, Text, key
 
 FLAGS = [
     "text",
@@ -29,27 +29,27 @@ _Flags = Annotated[list[_Flag], Field(json_schema_extra={"minItems": 1, "uniqueI
 class NearDuplicatePair(Record):
     """Verified pair of near-duplicates."""
 
-    first: Text | None = written()
-    second: Text | None = written()
-    similarity: Share | None = written(
+    first: Text
+    second: Text
+    similarity: Share = key(
         "Share of the content that agrees after one image is aligned with the other; 1 for identical pixels.",
         exclusiveMinimum=0,
     )
-    kind: Name | None = written(enum=["identical", "same frame", "turned", "flipped", "inverted"])
+    kind: Name = key(enum=["identical", "same frame", "turned", "flipped", "inverted"])
 
 
 class KeepCounts(Record):
     """Rows of keep.csv."""
 
-    kept: Count | None = written()
-    dropped: Count | None = written()
+    kept: Count
+    dropped: Count
 
 
 class SkippedFile(Record):
     """File that could not be read."""
 
-    path: Text | None = written()
-    reason: Text | None = written()
+    path: Text
+    reason: Text
 
 
 class AuditRecord(FileRecord):
@@ -60,12 +60,10 @@ class AuditRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "audit"
-    VERSION: ClassVar[str] = "1.1"
-    schema_version: Version = key("Version 1.0 recognised fewer kinds of near-duplicates.")
     datasets: Annotated[list[Name], Field(min_length=1, max_length=1000)] = key(uniqueItems=True)
     manifest_sha256: Sha256 = key("SHA-256 of the manifest's table. Equal images, labels and groups give equal hashes.")
     n_images: Count = key(minimum=1)
-    class_counts: dict[str, Count] | None = written("Images by class.")
+    class_counts: dict[str, Count] = key("Images by class.")
     card_mismatch: Annotated[list[Text], Field(max_length=100_000)] = key(
         "Each difference from the data card, such as 'busi: benign: card 437, found 436'."
     )
@@ -73,20 +71,18 @@ class AuditRecord(FileRecord):
     duplicate_groups: _Groups = key("Near-duplicates of one frame, including identical ones, joined transitively.")
     label_conflicts: _Groups = key("Groups of near-duplicates whose images have more than one label.")
     contamination: _Groups = key("Groups of near-duplicates whose images are in more than one data set.")
-    possibly_one_patient: dict[str, Count] | None = written(
+    possibly_one_patient: dict[str, Count] = key(
         "Data set -> patients with several ids that differ only by case, spaces, leading zeros or a trailing '.0'. The "
         "ids themselves are not written.",
         additionalProperties={"type": "integer", "minimum": 1},
     )
-    pairs: list[NearDuplicatePair] | None = written(
+    pairs: list[NearDuplicatePair] = key(
         "Every verified pair. Among identical images, each is paired only with the first of them."
     )
-    flags: dict[str, _Flags] | None = written("Image id -> its flags; images without a flag are not listed.")
+    flags: dict[str, _Flags] = key("Image id -> its flags; images without a flag are not listed.")
     flag_counts: dict[_Flag, dict[Name, Count]] = key("Flag -> images with this flag by class.")
-    keep: KeepCounts | None = written()
-    skipped: list[SkippedFile] | None = written(
-        "Files that could not be read (only with --skip-bad); they are in no other list."
-    )
-    parameters: dict | None = written(
+    keep: KeepCounts
+    skipped: list[SkippedFile] = key("Files that could not be read (only with --skip-bad); they are in no other list.")
+    parameters: dict = key(
         "The thresholds that were used, by their names in usvit.data.audit and usvit.data.near_duplicates."
     )

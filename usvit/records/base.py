@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from usvit.errors import UsvitError
 from usvit.estimate import content_of
@@ -24,11 +24,10 @@ Text = Annotated[str, Field(max_length=20_000)]
 Name = Annotated[str, Field(min_length=1, max_length=300)]
 Classes = Annotated[list[Name], Field(min_length=2, max_length=1000, json_schema_extra={"uniqueItems": True})]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Version = Annotated[str, Field(pattern=r"^1\.\d{1,4}$")]
 
 
 def key(description: str = "", *, alias: str | None = None, **schema: Any) -> Any:
-    """Declare a key that every version of the file contains: reading refuses a file without it.
+    """Declare a key that usvit always writes; reading refuses a file without it.
 
     Args:
         description: text of the JSON Schema.
@@ -36,33 +35,28 @@ def key(description: str = "", *, alias: str | None = None, **schema: Any) -> An
         **schema: further keywords of the JSON Schema, such as ``minimum=1``. They describe what usvit writes; reading
             checks only the Python type.
     """
-    return Field(description=description or None, alias=alias, json_schema_extra=schema or None)
+    if schema:  # otherwise the keywords of an annotated type stay, such as the bounds of a share
+        return Field(description=description or None, alias=alias, json_schema_extra=schema)
+    return Field(description=description or None, alias=alias)
 
 
-def written(
-    description: str = "",
-    *,
-    null: bool = False,
-    alias: str | None = None,
-    empty: Callable[[], Any] = lambda: None,
-    **schema: Any,
+def of_section(
+    description: str = "", *, null: bool = False, empty: Callable[[], Any] = lambda: None, **schema: Any
 ) -> Any:
-    """Declare a key that usvit always writes, and that reading does not require, since older files may lack it.
+    """Declare a key that is always in its section, where the section itself is only in some files.
 
-    The schema requires the key, and allows null only if ``null`` is true. ``empty`` returns the value of a file without
-    the key, such as a section without entries. The other arguments are those of ``key``.
+    In a file without the section, the record has the section with what ``empty`` returns, so that readers need not
+    distinguish. The schema requires the key, and allows null only if ``null`` is true.
     """
     extra = {"x-required": True, "x-null": null, **schema}
-    return Field(default_factory=empty, description=description or None, alias=alias, json_schema_extra=extra)
-
-
-def nullable(description: str = "", **schema: Any) -> Any:
-    """Declare a key as ``written`` does, whose value may be null."""
-    return written(description, null=True, **schema)
+    return Field(default_factory=empty, description=description or None, json_schema_extra=extra)
 
 
 def optional(description: str = "", *, null: bool = False, **schema: Any) -> Any:
-    """Declare a key that usvit writes only in some files; ``null`` and the other arguments are those of ``written``."""
+    """Declare a key that usvit writes only in some files.
+
+    The schema allows null only if ``null`` is true. The other arguments are those of ``key``.
+    """
     return Field(None, description=description or None, json_schema_extra={"x-null": null, **schema})
 
 
@@ -74,20 +68,6 @@ class Record(Summarised, BaseModel):
     """
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, defer_build=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_section_is_absent(cls, content: Any) -> Any:
-        """Treat null as absent for a key whose attribute is never None (``written`` with ``empty``)."""
-        if not isinstance(content, dict) or None not in content.values():
-            return content
-        fields = {key: cls.model_fields[key] for key in content.keys() & cls.model_fields.keys()}
-        never_none = {
-            key
-            for key, field in fields.items()
-            if field.default_factory and field.get_default(call_default_factory=True, validated_data={}) is not None
-        }
-        return {key: value for key, value in content.items() if value is not None or key not in never_none}
 
     def _facts(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in type(self).model_fields}
@@ -103,12 +83,13 @@ OPEN = ConfigDict(json_schema_extra={"x-open": True})
 class FileRecord(Record):
     """Base class of the models of whole files.
 
-    ``KIND`` names the schema in docs/reference and the entry in ``usvit.records.migrations``; ``VERSION`` is the
+    ``KIND`` names the schema in docs/reference and the entries in ``usvit.records.migrations``; ``VERSION`` is the
     schema version that usvit writes.
     """
 
     KIND: ClassVar[str]
-    VERSION: ClassVar[str]
+    VERSION: ClassVar[str] = "1.0"
+    schema_version: str
 
 
 OneRecord = TypeVar("OneRecord", bound=FileRecord)
@@ -172,10 +153,12 @@ def _checked(
     content: dict[str, Any], model: type[OneRecord], path: Path, advice: str = "Copy the file again."
 ) -> tuple[dict[str, Any], OneRecord]:
     content = migrate(content, model.KIND)
-    version = str(content.get("schema_version", model.VERSION))
-    major = model.VERSION.partition(".")[0]
-    if version.partition(".")[0] != major:
-        raise UsvitError(f"{path} has schema_version {version[:20]}, and this usvit reads {major}.x. Update usvit.")
+    version = content.get("schema_version", model.VERSION)
+    if version != model.VERSION:
+        raise UsvitError(
+            f"{path} was written by another version of usvit (schema {str(version)[:20]}, and this version reads "
+            f"{model.VERSION}). Run the command that wrote it again with this version."
+        )
     try:
         return content, model.model_validate(content)
     except ValidationError as error:

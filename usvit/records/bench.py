@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, Version, key, optional
+from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key, optional
 
 _Positive = Annotated[float, Field(gt=0, le=1e15)]
 _Amount = Annotated[float, Field(ge=0, le=1e15)]
@@ -129,8 +129,6 @@ class BenchRecord(FileRecord):
     """Measurements of 'usvit bench', as --json prints them. bench.csv contains 'results', one line for each entry."""
 
     KIND: ClassVar[str] = "bench"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
     created: Name = key("Start of the first measurement: UTC, ISO 8601.")
     command: Text
     protocol: ProtocolRecord

@@ -72,8 +72,6 @@ class BestRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "best"
-    VERSION: ClassVar[str] = "2.0"
-    schema_version: Annotated[str, Field(pattern=r"^2\.\d{1,4}$")]
     usvit_version: Name
     study: Name
     figure: Name = key("Figure of the choice, a key of 'headline' in metrics.json.")
@@ -90,7 +88,7 @@ class BestRecord(FileRecord):
     apparent_minus_nested: Estimate = key(
         "Apparent best minus nested, with its interval; for Brier scores with the sign reversed. It is more than the "
         "optimism of choosing on the test images, because it also contains what is lost as each fold chooses on its "
-        "few inner validation images. In schema 1.0 it was called optimism."
+        "few inner validation images."
     )
     winner: BestWinner
     commands: list[Text] = key("Commands that score with the winner.", minItems=1)

@@ -5,20 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from usvit.estimate import Estimate, Interval
-from usvit.records.base import (
-    Classes,
-    Count,
-    FileRecord,
-    Name,
-    Number,
-    Record,
-    Share,
-    Text,
-    Version,
-    key,
-    optional,
-    written,
-)
+from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.metrics_external import SeenAnswer
 
 MAX_IMAGES = 1_000_000
@@ -32,16 +19,16 @@ class FittedTemperature(Record):
     value: Annotated[float, Field(ge=1e-6, le=1e6)] | None = key(
         "calibrated = softmax(log(mean probability of the networks) / value); null: the probabilities are not changed."
     )
-    ci95: Interval | None = written(f"{_PERCENTILES}.", null=True)
-    reason: Text | None = written("Reason why there is no temperature.", null=True, minLength=1)
+    ci95: Interval | None = key(f"{_PERCENTILES}.")
+    reason: Text | None = key("Reason why there is no temperature.", minLength=1)
 
 
 class CorrectedShare(Estimate):
     """Sensitivity or specificity at a threshold that was chosen on the same images."""
 
     value: Share | None
-    corrected: Share | None = written(
-        "The value minus the optimism of choosing and evaluating on the same images (bootstrap of groups).", null=True
+    corrected: Share | None = key(
+        "The value minus the optimism of choosing and evaluating on the same images (bootstrap of groups)."
     )
 
 
@@ -52,10 +39,8 @@ class FittedThreshold(Record):
     threshold: Number | None = key(
         "An image is positive if the calibrated probability of the positive class is at least this."
     )
-    ci95: Interval | None = written(
-        f"{_PERCENTILES}; null if the threshold is fixed, or if too few resamples have one.", null=True
-    )
-    reason: Text | None = written(null=True, minLength=1)
+    ci95: Interval | None = key(f"{_PERCENTILES}; null if the threshold is fixed, or if too few resamples have one.")
+    reason: Text | None = key(minLength=1)
     sensitivity: CorrectedShare | None = optional()
     specificity: CorrectedShare | None = optional()
 
@@ -69,10 +54,9 @@ class SetBound(Record):
     )
     n_groups: Count = key("Groups with an image of the class, which the bound comes from.")
     n_needed: Count = key("The fewest groups that alpha needs.", minimum=1)
-    coverage: Interval | None = written(
+    coverage: Interval | None = key(
         "The guarantee is an average over calibrations. The coverage of one calibration with so many groups lies in "
-        "this range with probability 0.9.",
-        null=True,
+        "this range with probability 0.9."
     )
 
 
@@ -86,7 +70,7 @@ class ConformalFit(Record):
     guarantee: Literal["every image"]
     positive: SetBound
     rest: SetBound
-    reason: Text | None = written("Reason why there are no sets.", null=True, minLength=1)
+    reason: Text | None = key("Reason why there are no sets.", minLength=1)
 
 
 class CalibrationRecord(FileRecord):
@@ -96,8 +80,6 @@ class CalibrationRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "calibration"
-    VERSION: ClassVar[str] = "1.2"
-    schema_version: Version
     model_sha256: Name = key(
         "SHA-256 of the set of networks whose scores it was fitted on. The file is refused for other networks."
     )
@@ -105,25 +87,25 @@ class CalibrationRecord(FileRecord):
     classes: Classes
     temperature: FittedTemperature
     thresholds: Annotated[list[FittedThreshold], Field(max_length=1000)] = key(minItems=1)
-    conformal: ConformalFit | None = written("Since schema 1.2.")
+    conformal: ConformalFit = key("")
     n_images: Count = key(minimum=1)
     n_groups: Count = key(minimum=1)
-    positive_groups: Count | None = written("Groups with a positive image.", minimum=1)
-    negative_groups: Count | None = written("Groups with a negative image.", minimum=1)
-    class_counts: dict[str, Count] | None = written()
-    n_seen_images_left_out: Count | None = written()
-    said: list[Text] | None = written("Sentences that explain the intervals.")
+    positive_groups: Count = key("Groups with a positive image.", minimum=1)
+    negative_groups: Count = key("Groups with a negative image.", minimum=1)
+    class_counts: dict[str, Count]
+    n_seen_images_left_out: Count
+    said: list[Text] = key("Sentences that explain the intervals.")
     fitted_on_sha256: _Hashes = key(
         "Pixel hashes of the images that it was fitted on: usvit evaluate refuses these images and their groups."
     )
-    fitted_on_groups_sha256: _Hashes | None = written("SHA-256 of the groups' pseudonyms.")
-    fitted_on_copies: str | None = written(
+    fitted_on_groups_sha256: _Hashes = key("SHA-256 of the groups' pseudonyms.")
+    fitted_on_copies: str = key(
         "Near-duplicate descriptions of the images that it was fitted on, about 1 kB each. Images of scored sets "
-        "without descriptions have none. Since schema 1.1.",
+        "without descriptions have none.",
         contentEncoding="base64",
     )
-    seen: SeenAnswer | None = written("Result of the search for images that the model had seen. Since schema 1.1.")
-    created_with: Text | None = written()
+    seen: SeenAnswer = key("Result of the search for images seen in training.")
+    created_with: Text
 
     @model_validator(mode="after")
     def _names_its_positive_class(self) -> "CalibrationRecord":

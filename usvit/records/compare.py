@@ -5,21 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from usvit.estimate import Difference, Interval
-from usvit.records.base import (
-    Classes,
-    Count,
-    FileRecord,
-    Name,
-    Number,
-    Record,
-    Share,
-    Text,
-    Version,
-    key,
-    nullable,
-    optional,
-    written,
-)
+from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.values import MeanSd, ShareValue
 
 _Margin = Annotated[float, Field(gt=0, lt=0.5)]
@@ -86,12 +72,11 @@ class Verdict(Record):
     bound: Number | None = key(
         "Lower bound of the one-sided 97.5 % interval of the first minus the second; null without an interval."
     )
-    p: Share | None = optional(
+    p: Share | None = key(
         "One-sided p of the hypothesis that the first is worse by the margin or more; below 0.025 exactly if the bound "
-        "lies above minus the margin. Since schema 1.2.",
-        null=True,
+        "lies above minus the margin.",
     )
-    p_holm: Share | None = optional(f"{_HOLM_CLAIMS} Since schema 1.2.", null=True)
+    p_holm: Share | None = optional(_HOLM_CLAIMS, null=True)
     verdict: Text | None = key(
         f"Non-inferior if p_holm is below 0.025. {_VERDICT}",
         enum=["non-inferior", "not shown to be non-inferior", None],
@@ -120,7 +105,7 @@ class NonInferiority(Record):
 
     margin: _Margin
     auc: BothWays
-    accuracy: BothWays | None = optional("Accuracy of the most probable class. Since schema 1.2.")
+    accuracy: BothWays = key("Accuracy of the most probable class.")
     decisions: list[DecisionNonInferiority]
 
 
@@ -184,19 +169,15 @@ class Pair(Record):
         "Difference of AUCs in each subgroup (data set, device, BI-RADS, size), pooled; the models are taken as given. "
         f"{_HOLM}"
     )
-    accuracy: Difference | None = optional(
-        "Difference of the accuracies, computed as those of decisions. Since schema 1.2."
-    )
+    accuracy: Difference = key("Difference of the accuracies, computed as those of decisions.")
     non_inferiority: NonInferiority | None = optional("Absent if it was not tested.")
-    equivalence: Equivalence | None = optional("Absent if it was not tested. Since schema 1.2.")
+    equivalence: Equivalence | None = optional("Absent if it was not tested.")
 
 
 class CompareRecord(FileRecord):
     """Runs compared pair by pair on the same test images in the same folds."""
 
     KIND: ClassVar[str] = "compare"
-    VERSION: ClassVar[str] = "1.4"
-    schema_version: Version
     positive_class: Name
     classes: Classes
     n_images: Count = key(minimum=1)
@@ -204,12 +185,11 @@ class CompareRecord(FileRecord):
     n_folds: Count = key(minimum=1)
     class_counts: dict[str, Count]
     n_compared: Count = key("Number of pairs, for Holm's correction.", minimum=1)
-    non_inferiority_margin: _Margin | None = written("Margin that the user gave; null if none was given.", null=True)
-    equivalence_margin: _Margin | None = nullable("The same for equivalence. Since schema 1.2.")
-    primary_figure: Text | None = written(
+    non_inferiority_margin: _Margin | None = key("Margin that the user gave; null if none was given.")
+    equivalence_margin: _Margin | None = key("The same for equivalence.")
+    primary_figure: Text | None = key(
         "Figure that was declared beforehand, which alone has verdicts: 'AUC', 'accuracy', or sensitivity or "
-        "specificity with its rule. Null without a margin. Before schema 1.4 every figure had one.",
-        null=True,
+        "specificity with its rule. Null without a margin."
     )
     warnings: list[Text]
     runs: list[ComparedRun] = key(minItems=2)

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from usvit.records.base import Classes, Count, FileRecord, Fold, Name, Number, Record, Sha256, Share, Text, Version, key
+from usvit.records.base import Classes, Count, FileRecord, Fold, Name, Number, Record, Sha256, Share, Text, key
 from usvit.records.model import ThresholdRecord
 
 MAX_MEMBERS = 1000
@@ -55,8 +55,6 @@ class EnsembleRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "ensemble"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
     usvit_version: Name
     classes: Classes
     positive_class: Name

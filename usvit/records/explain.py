@@ -5,22 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from usvit.estimate import Estimate
-from usvit.records.base import (
-    Count,
-    FileRecord,
-    Fold,
-    Name,
-    Number,
-    Record,
-    Sha256,
-    Share,
-    Text,
-    Version,
-    key,
-    nullable,
-    optional,
-    written,
-)
+from usvit.records.base import Count, FileRecord, Fold, Name, Number, Record, Sha256, Share, Text, key, optional
 from usvit.records.test import TestPreprocessing
 
 _Png = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}\.png$")]
@@ -31,47 +16,44 @@ _GRID = "Number of rows and columns of patches, or of cells of the feature map."
 class MaskScores(Record):
     """Agreement of one attention head with the mask."""
 
-    pointing: Share | None = nullable()
-    share: Share | None = nullable()
+    pointing: Share | None
+    share: Share | None
 
 
 class MaskAgreement(Record):
     """Agreement of the map with the lesion's mask."""
 
-    area: Share | None = written("Share of the input that the lesion covers: the score of a map without information.")
-    pointing: Share | None = nullable(
+    area: Share = key("Share of the input that the lesion covers: the score of a map without information.")
+    pointing: Share | None = key(
         "1 if the map's maximum lies in the mask, 0 if not; for tied maxima: the share in the mask. Null: blank."
     )
-    share: Share | None = nullable("Share of the map's sum that lies in the mask; null: blank.")
+    share: Share | None = key("Share of the map's sum that lies in the mask; null: blank.")
 
 
 class ExplainedImage(Record):
     """Map of one image."""
 
-    dataset: Name | None = written("Data set, or SOURCE:SPLIT.")
-    image_id: Name | None = written("Id, or name of the file in the source or folder.")
-    group_id: Name | None = nullable("Null for the images of a source or folder.")
-    fold: Fold | None = nullable(
+    dataset: Name = key("Data set, or SOURCE:SPLIT.")
+    image_id: Name = key("Id, or name of the file in the source or folder.")
+    group_id: Name | None = key("Null for the images of a source or folder.")
+    fold: Fold | None = key(
         "Fold whose network made the map; the image is in the test split of this fold. Null for other images."
     )
-    label: Name | None = nullable("Null without a label.")
-    predicted: Name | None = nullable("Null for a network without a classifier.")
-    probabilities: dict[str, Share] | None = written(
+    label: Name | None = key("Null without a label.")
+    predicted: Name | None = key("Null for a network without a classifier.")
+    probabilities: dict[str, Share] = key(
         "Class -> probability, from the fold's predictions.csv; for the images of a source or folder, of the most "
         "probable classes."
     )
-    class_: Name | None = written(
+    class_: Name | None = key(
         "Class whose score the map, or the first of several maps, explains; null if it is of no class (attention, "
         "rollout).",
-        null=True,
         alias="class",
     )
-    file: _Png | None = written("PNG file in the same folder.")
-    shows_image: bool | None = written(
-        "false: the licence does not clearly allow a copy, so the picture shows only the map."
-    )
-    blank: bool | None = written("The map has the same value everywhere, so it contains no information.")
-    mask: MaskAgreement | None = written("Null if the image has no mask.", null=True)
+    file: _Png = key("PNG file in the same folder.")
+    shows_image: bool = key("false: the licence does not clearly allow a copy, so the picture shows only the map.")
+    blank: bool = key("The map has the same value everywhere, so it contains no information.")
+    mask: MaskAgreement | None = key("Null if the image has no mask.")
     heads: list[MaskScores] | None = optional("Scores of each attention head, only for the method attention.")
 
 
@@ -80,7 +62,7 @@ class AgainstMasks(Record):
 
     n_images: Count = key("Images with a mask whose map is not blank.")
     n_groups: Count
-    n_blank: Count | None = written("Images with a mask whose map is blank; they are in no mean.")
+    n_blank: Count = key("Images with a mask whose map is blank; they are in no mean.")
     pointing: Estimate = key("Pointing game.")
     share: Estimate = key("Mean share of the map in the mask.")
     area: Estimate = key("Mean share of the image that the lesion covers: the chance level of both.")
@@ -90,11 +72,11 @@ class AgainstMasks(Record):
 class LayerRecord(Record):
     """Attention distances of one layer."""
 
-    layer: Name | None = written()
-    heads: list[Number] | None = written(
+    layer: Name
+    heads: list[Number] = key(
         "Mean distance of each head, in pixels of the input.", items={"type": "number", "minimum": 0}
     )
-    prefix_share: list[Share] | None = written(
+    prefix_share: list[Share] = key(
         "Share of each head's attention on class, distillation and register tokens, which have no position."
     )
 
@@ -113,13 +95,13 @@ class MixingRecord(Record):
     layer: Name = key()
     sparsity: Share = key("Of the linear map over patches.")
     mlp_sparsity: list[Share] = key("Of the first and the second matrix of the MLP.", minItems=2, maxItems=2)
-    file: _Png | None = nullable("Rows of the linear map as images; null: not drawn.")
+    file: _Png | None = key("Rows of the linear map as images; null: not drawn.")
 
 
 class ExplanationRecord(Record):
     """Output of one method. Which keys it has depends on the method."""
 
-    source: Text | None = written("The paper.")
+    source: Text = key("The paper.")
     part: Name | None = optional("Images of the test splits of a run; otherwise images_of says which.", const="test")
     images_of: Name | None = optional("SOURCE:SPLIT of the images; absent for the test images of a run.")
     layer: Text | None = optional("Layer of the network; of several, the last, whose map is scored.", null=True)
@@ -166,13 +148,11 @@ class ExplainRecord(FileRecord):
     """Output of 'usvit explain': one entry for each method; each file that it names is a PNG in the same folder."""
 
     KIND: ClassVar[str] = "explain"
-    VERSION: ClassVar[str] = "1.1"
-    schema_version: Version
     run: Text = key("Name of the run, of its folder, or of other weights.")
-    model: Text | None = written()
-    classes: list[Name] | None = written("Empty for a network without a classifier.")
-    positive_class: Name | None = nullable("Null for weights that are not of a run of usvit cv or train.")
-    image_size: Count | None = written("Side of the network's input, in pixels.")
+    model: Text
+    classes: list[Name] = key("Empty for a network without a classifier.")
+    positive_class: Name | None = key("Null for weights that are not of a run of usvit cv or train.")
+    image_size: Count = key("Side of the network's input, in pixels.")
     weights_sha256: dict[str, Sha256] = key("Fold -> SHA-256 of its model.safetensors; 0 -> that of other weights.")
     preprocessing: TestPreprocessing | None = optional("For the images of a source or folder.")
     methods: dict[Name, ExplanationRecord] = key(

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from usvit.records.base import Count, FileRecord, Fold, Name, Record, Sha256, Version, key
+from usvit.records.base import Count, FileRecord, Fold, Name, Record, Sha256, key
 
 
 class FoldSplit(Record):
@@ -19,8 +19,6 @@ class FoldsRecord(FileRecord):
     """Folds that were written to the CSV file of the same name."""
 
     KIND: ClassVar[str] = "folds"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
     sha256: Sha256 = key("SHA-256 of the table of folds.")
     manifest_sha256: Sha256 = key("SHA-256 of the images, labels and groups.")
     datasets: list[Name]

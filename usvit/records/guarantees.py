@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from usvit.records.base import Count, Fold, Number, Record, Share, Text, key, written
+from usvit.records.base import Count, Fold, Number, Record, Share, Text, key
 from usvit.records.values import ShareValue
 
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
@@ -14,14 +14,11 @@ class SetsOfFold(Record):
     """Bounds of the sets of one fold, from its inner validation patients."""
 
     fold: Fold
-    positive_from: Share | None = written(
+    positive_from: Share | None = key(
         "The positive class is in the set of an image if its probability is at least this; null without enough "
-        "patients.",
-        null=True,
+        "patients."
     )
-    rest_up_to: Share | None = written(
-        "The rest is in the set if the probability of the positive class is at most this.", null=True
-    )
+    rest_up_to: Share | None = key("The rest is in the set if the probability of the positive class is at most this.")
     n_positive: Count = key("Calibration patients with a positive image.")
     n_rest: Count = key("Calibration patients with another image.")
 
@@ -38,7 +35,7 @@ class SetsOfClass(Record):
     )
     mean_size: Annotated[float, Field(ge=0, le=2)] | None = key("Mean number of classes in the set of an image.")
     one_class: ShareValue = key("Share of images with one class in the set.")
-    both_classes: ShareValue = key("Share of images with both classes in the set: the model does not know.")
+    both_classes: ShareValue = key("Share of images with both classes in the set: the model is undecided.")
     no_class: ShareValue = key("Share of images with an empty set: unlike the calibration patients of either class.")
     one_class_right: ShareValue = key("Of the images with one class in the set, the share for which it is right.")
 
@@ -56,7 +53,7 @@ class ConformalRecord(Record):
     sets: Annotated[list[SetsOfClass], Field(max_length=3)] = key(
         "Test images of all folds, each by the bounds of its own fold; empty if a fold has none."
     )
-    reason: Text | None = written("Reason why there are no sets.", null=True, minLength=1)
+    reason: Text | None = key("Reason why there are no sets.", minLength=1)
 
 
 class RiskCoverageRecord(Record):
@@ -96,8 +93,8 @@ class RuleOutPoint(Record):
     rest_not_read: ShareValue = key("Share of the other patients that are not read.")
     n_missed: Count = key("Positive patients that are not read.")
     n_spared: Count = key("Other patients that are not read.")
-    spared_per_missed: Number | None = written(
-        "n_spared / n_missed, the readings saved for each missed patient; null if none is missed.", null=True
+    spared_per_missed: Number | None = key(
+        "n_spared / n_missed, the readings saved for each missed patient; null if none is missed."
     )
 
 
@@ -106,7 +103,7 @@ class SelectiveRecord(Record):
 
     risk_coverage: RiskCoverageRecord
     source: Text = key("Description of the images that chose the cuts.", minLength=1)
-    reason: Text | None = written("Reason why there are no cuts.", null=True, minLength=1)
+    reason: Text | None = key("Reason why there are no cuts.", minLength=1)
     deferral: Annotated[list[DeferralPoint], Field(max_length=1000)] = key(
         "The intervals take the cuts as given, also in rule_out."
     )

@@ -27,7 +27,7 @@ def run_hashes(run: Path) -> dict[str, str]:
 
 
 def refuse_changed_run(run: Path, record: RunRecord, only: str | None = None) -> None:
-    """Check the files of a run against the hashes in its run.json; older runs have none.
+    """Check the files of a run against the hashes in its run.json; an unfinished run has none.
 
     Args:
         run: Folder of the run.

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field, model_validator
 
 from usvit.estimate import Estimate
-from usvit.records.base import Classes, Count, FileRecord, Name, Record, Text, Version, key, optional, written
+from usvit.records.base import Classes, Count, FileRecord, Name, Record, Text, key, optional
 from usvit.records.guarantees import ConformalRecord, SelectiveRecord
 from usvit.records.metrics_calibration import ClassifierCalibrationRecord
 from usvit.records.metrics_decisions import AtPrevalence, DecisionCurveRecord, OperatingPointRecord
@@ -29,9 +29,9 @@ class Level(Record):
     level: Text = key(minLength=1)
     n_images: Count = key(minimum=1)
     n_groups: Count = key(minimum=1)
-    class_images: Counts | None = written()
-    class_groups: Counts | None = written()
-    warning: Text | None = written("Reason to read the figures of this level with care.", null=True, minLength=1)
+    class_images: Counts
+    class_groups: Counts
+    warning: Text | None = key("Reason to read the figures of this level with care.", minLength=1)
     figures: MainFigures[ShareValue]
 
 
@@ -40,16 +40,14 @@ class LevelDifference(Record):
 
     level: Text = key(minLength=1)
     against: Text = key("The other level if there are two, otherwise 'all others'.", minLength=1)
-    n_images: Count | None = optional("Images of the level. Since schema 1.5.", minimum=1)
-    n_groups: Count | None = optional("Groups of the level. Since schema 1.5.", minimum=1)
-    n_images_against: Count | None = optional("Images on the other side. Since schema 1.5.", minimum=1)
-    n_groups_against: Count | None = optional("Groups on the other side. Since schema 1.5.", minimum=1)
+    n_images: Count = key("Images of the level.", minimum=1)
+    n_groups: Count = key("Groups of the level.", minimum=1)
+    n_images_against: Count = key("Images on the other side.", minimum=1)
+    n_groups_against: Count = key("Groups on the other side.", minimum=1)
     auc: Estimate = key("Difference of the AUCs of the positive class against the rest.")
     accuracy: Estimate
-    sensitivity: Estimate | None = optional(
-        "Difference of the sensitivities of the positive class, by the most probable class. Since schema 1.5."
-    )
-    specificity: Estimate | None = optional("Difference of the specificities, likewise. Since schema 1.5.")
+    sensitivity: Estimate = key("Difference of the sensitivities of the positive class, by the most probable class.")
+    specificity: Estimate = key("Difference of the specificities, by the most probable class.")
 
 
 class Subgrouping(Record):
@@ -57,8 +55,8 @@ class Subgrouping(Record):
 
     by: Text = key("Name of the column.", minLength=1)
     levels: Annotated[list[Level], Field(max_length=100_000)]
-    differences: list[LevelDifference] | None = written("p_holm is corrected for all differences of all columns.")
-    reason: Text | None = written("Reason why there are no levels.", null=True, minLength=1)
+    differences: list[LevelDifference] = key("p_holm is corrected for all differences of all columns.")
+    reason: Text | None = key("Reason why there are no levels.", minLength=1)
 
 
 class PatientHeadline(Record):
@@ -80,9 +78,7 @@ class Patients(Record):
     )
     label_order: list[Name] | None = optional()
     class_patients: Counts | None = optional()
-    headline: PatientHeadline | None = optional(
-        "Means over folds with intervals that hold under cross-validation. Since schema 1.6."
-    )
+    headline: PatientHeadline | None = optional("Means over folds with intervals that hold under cross-validation.")
     mean: FiguresRecord | None = optional(
         "Pooled figures of the mean probability of each class over the patient's images."
     )
@@ -101,6 +97,7 @@ class Patients(Record):
                     "n_mixed",
                     "label_order",
                     "class_patients",
+                    "headline",
                     "mean",
                     "max",
                 ]
@@ -110,7 +107,7 @@ class Patients(Record):
 
     @model_validator(mode="after")
     def _whole(self) -> "Patients":
-        if self.n_patients is not None and (self.mean is None or self.max is None or self.n_images is None):
+        if self.n_patients is not None and None in (self.headline, self.mean, self.max, self.n_images):
             raise ValueError("figures of the patients, or n_patients null")
         return self
 
@@ -122,8 +119,6 @@ class MetricsRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "metrics"
-    VERSION: ClassVar[str] = "1.6"
-    schema_version: Version
     positive_class: Name = key(
         "Class that the headline, the operating points and the decision curve describe; one of 'classes'."
     )
@@ -133,14 +128,14 @@ class MetricsRecord(FileRecord):
         "Distinct group_id: patients, clusters of near-duplicates or single images."
     )
     class_counts: Counts = key("Test images by reference label.")
-    class_groups: Counts | None = written("Groups with a test image of the class; a group may count for two classes.")
-    warnings: list[Text] | None = written("Sentences for a reader of the figures; empty if there are none.")
+    class_groups: Counts = key("Groups with a test image of the class; a group may count for two classes.")
+    warnings: list[Text] = key("Sentences for a reader of the figures; empty if there are none.")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
-        "Tested data sets that a foundation model behind the network was pre-trained on (--allow-contaminated), since "
-        "schema 1.4. The figures are inflated.",
+        "Tested data sets that a foundation model behind the network was pre-trained on (--allow-contaminated). "
+        "The figures are inflated.",
         minItems=1,
     )
-    headline: Headline | None = written("Figures to quote. Since schema 1.3.")
+    headline: Headline = key("Figures to quote.")
     pooled: FiguresRecord = key(
         "Figures of all test images as one set, each predicted by the model that was not trained on it, with "
         "intervals. With repeats, the figures are of the first repeat."
@@ -148,17 +143,17 @@ class MetricsRecord(FileRecord):
     folds: Annotated[list[FoldFigures], Field(min_length=1, max_length=10_000)]
     mean_sd: MeanSdRecord
     confusion: Confusion
-    patients: Patients | None = written()
-    operating_points: list[OperatingPointRecord] | None = written(
+    patients: Patients
+    operating_points: list[OperatingPointRecord] = key(
         "Decisions for the positive class against the rest, at thresholds that were chosen on other images."
     )
-    calibration: ClassifierCalibrationRecord | None = written()
-    decision_curve: DecisionCurveRecord | None = written()
-    subgroups: list[Subgrouping] | None = written("One entry for each column with more than one value.")
-    conformal: list[ConformalRecord] | None = written(
-        "Prediction sets with a guaranteed coverage, one entry for each alpha and guarantee. Since schema 1.5."
+    calibration: ClassifierCalibrationRecord
+    decision_curve: DecisionCurveRecord
+    subgroups: list[Subgrouping] = key("One entry for each column with more than one value.")
+    conformal: list[ConformalRecord] = key(
+        "Prediction sets with a guaranteed coverage, one entry for each alpha and guarantee."
     )
-    selective: SelectiveRecord | None = written("Abstention, deferral and rule-out. Since schema 1.5.")
+    selective: SelectiveRecord = key("Abstention, deferral and rule-out.")
     at_prevalence: AtPrevalence | None = optional()
     external: External | None = optional()
 
@@ -182,7 +177,6 @@ class MetricsRecord(FileRecord):
 
     def _facts(self) -> dict[str, object]:
         facts: dict[str, object] = {"classes": self.classes, "positive_class": self.positive_class}
-        facts |= {"n_images": self.n_images, "n_groups": self.n_groups, "warnings": len(self.warnings or ())}
-        if self.headline is not None:
-            facts |= {"auc": self.headline.auc, "accuracy": self.headline.accuracy}
+        facts |= {"n_images": self.n_images, "n_groups": self.n_groups, "warnings": len(self.warnings)}
+        facts |= {"auc": self.headline.auc, "accuracy": self.headline.accuracy}
         return facts

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from usvit.estimate import Estimate
-from usvit.records.base import Count, Fold, Name, Number, Record, Share, Text, key, written
+from usvit.records.base import Count, Fold, Name, Number, Record, Share, Text, key
 from usvit.records.metrics_figures import Counts
 from usvit.records.values import NonNegative, ShareValue
 
@@ -31,23 +31,21 @@ class ReliabilityRecord(Record):
     ece: ShareValue = key(
         "Mean over images of |observed share - mean probability| of their bin; chance alone makes it positive."
     )
-    ece_debiased: ShareValue | None = written("ece without the part that chance adds, with its interval.")
-    ece_noise_floor: Number | None = written(
-        "Mean of ece if every bin were perfectly calibrated; null if ece_debiased has no interval.",
-        null=True,
-        minimum=0,
+    ece_debiased: ShareValue = key("ece without the part that chance adds, with its interval.")
+    ece_noise_floor: Number | None = key(
+        "Mean of ece if every bin were perfectly calibrated; null if ece_debiased has no interval.", minimum=0
     )
 
 
 class BrierParts(Record):
     """Decomposition of the Brier score."""
 
-    score: ShareValue | None = written()
-    reliability: Number | None = written()
-    resolution: Number | None = written()
-    uncertainty: Number | None = written()
-    within_bins: Number | None = written()
-    skill: Estimate | None = written("1 - score / uncertainty.")
+    score: ShareValue
+    reliability: Number
+    resolution: Number
+    uncertainty: Number
+    within_bins: Number
+    skill: Estimate = key("1 - score / uncertainty.")
 
 
 class ClassCalibration(Record):
@@ -59,28 +57,28 @@ class ClassCalibration(Record):
     in_the_large: Estimate = key(
         "Intercept with the slope fixed at 1; above 0 the class is more frequent than predicted."
     )
-    brier: BrierParts | None = written()
+    brier: BrierParts
 
 
 class PooledCalibration(Record):
     """Calibration on all test images."""
 
-    n_images: Count | None = written(minimum=1)
-    n_groups: Count | None = written(minimum=1)
-    brier: ShareValue | None = written()
-    top_label: ReliabilityRecord | None = written("Reliability of the probability of the decided class.")
+    n_images: Count = key(minimum=1)
+    n_groups: Count = key(minimum=1)
+    brier: ShareValue
+    top_label: ReliabilityRecord = key("Reliability of the probability of the decided class.")
     classes: dict[str, ClassCalibration]
 
 
 class CalibrationOfFold(Record):
     """Calibration of the positive class in one fold."""
 
-    fold: Fold | None = written()
-    ece: ShareValue | None = written()
-    ece_debiased: ShareValue | None = written()
-    slope: Estimate | None = written()
-    intercept: Estimate | None = written()
-    in_the_large: Estimate | None = written()
+    fold: Fold
+    ece: ShareValue
+    ece_debiased: ShareValue
+    slope: Estimate
+    intercept: Estimate
+    in_the_large: Estimate
 
 
 class RecalibratedRecord(Record):
@@ -92,7 +90,7 @@ class RecalibratedRecord(Record):
     log_loss: NonNegative
     brier: ShareValue
     ece: ShareValue
-    ece_debiased: ShareValue | None = written()
+    ece_debiased: ShareValue
     slope: Estimate
     intercept: Estimate
     in_the_large: Estimate
@@ -101,14 +99,14 @@ class RecalibratedRecord(Record):
 class ScalingOfFold(Record):
     """Scaling that was fitted on one fold's inner validation images."""
 
-    fold: Fold | None = written()
-    temperature: Number | None = written("Above 1 it reduces confidence; null for platt.", null=True)
-    slope: Number | None = written("Slope of Platt scaling; null for temperature.", null=True)
-    intercept: Number | None = written("Intercept of Platt scaling; null for temperature.", null=True)
-    reason: Text | None = written("Reason why there is no fit.", null=True, minLength=1)
-    n_images: Count | None = written("Inner validation images.")
-    n_groups: Count | None = written()
-    class_counts: Counts | None = written()
+    fold: Fold
+    temperature: Number | None = key("Above 1 it reduces confidence; null for platt.")
+    slope: Number | None = key("Slope of Platt scaling; null for temperature.")
+    intercept: Number | None = key("Intercept of Platt scaling; null for temperature.")
+    reason: Text | None = key("Reason why there is no fit.", minLength=1)
+    n_images: Count = key("Inner validation images.")
+    n_groups: Count
+    class_counts: Counts
 
 
 class Recalibration(Record):
@@ -118,13 +116,13 @@ class Recalibration(Record):
     folds: list[ScalingOfFold]
     before: RecalibratedRecord
     after: RecalibratedRecord | None = key("Null if any fold has no fit.")
-    reason: Text | None = written(null=True, minLength=1)
+    reason: Text | None = key(minLength=1)
 
 
 class ClassifierCalibrationRecord(Record):
     """Calibration: agreement of the probabilities with the observed shares."""
 
-    n_bins: Count | None = written("Equal-mass bins that were asked for.", minimum=1)
-    pooled: PooledCalibration | None = written()
-    folds: list[CalibrationOfFold] | None = written("Calibration of the positive class in each fold.", minItems=1)
-    recalibration: list[Recalibration] | None = written()
+    n_bins: Count = key("Equal-mass bins that were asked for.", minimum=1)
+    pooled: PooledCalibration
+    folds: list[CalibrationOfFold] = key("Calibration of the positive class in each fold.", minItems=1)
+    recalibration: list[Recalibration]

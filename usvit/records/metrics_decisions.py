@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from usvit.records.base import Count, Fold, Number, Record, Share, Text, key, written
+from usvit.records.base import Count, Fold, Number, Record, Share, Text, key
 from usvit.records.values import ShareValue
 
 
@@ -28,26 +28,24 @@ class PointOfFold(Record):
 
     fold: Fold
     threshold: Number | None = key("An image is called positive if its probability is at least this.")
-    reason: Text | None = written("Reason why there is no threshold.", null=True, minLength=1)
-    chosen_on: OutcomeRecord | None = written(
+    reason: Text | None = key("Reason why there is no threshold.", minLength=1)
+    chosen_on: OutcomeRecord | None = key(
         "Decisions on the images that chose the threshold: for comparison, never a result. Null if the threshold is "
-        "fixed, or if there is none.",
-        null=True,
+        "fixed, or if there is none."
     )
-    on_test: OutcomeRecord | None = written("Point estimates on the test images.", null=True)
-    target_reached: bool | None = written(
-        "true if the test images reach the target; null if the rule has no target or the figure is undefined.",
-        null=True,
+    on_test: OutcomeRecord | None = key("Point estimates on the test images.")
+    target_reached: bool | None = key(
+        "true if the test images reach the target; null if the rule has no target or the figure is undefined."
     )
 
 
 class ProcedureRecord(Record):
     """Figures with intervals of the whole procedure, which chooses thresholds and then decides on new patients."""
 
-    sensitivity: ShareValue | None = written()
-    specificity: ShareValue | None = written()
-    ppv: ShareValue | None = written()
-    npv: ShareValue | None = written()
+    sensitivity: ShareValue
+    specificity: ShareValue
+    ppv: ShareValue
+    npv: ShareValue
 
 
 class OperatingPointRecord(Record):
@@ -63,13 +61,12 @@ class OperatingPointRecord(Record):
     pooled: OutcomeRecord | None = key(
         "All test images, each decided by its own fold's threshold; the intervals are conditional on these thresholds."
     )
-    procedure: ProcedureRecord | None = written(
+    procedure: ProcedureRecord | None = key(
         "Figures of 'pooled' with intervals of the whole procedure (docs/explanation/operating-points.md). Null for a "
-        "threshold that was not chosen on this table, and if nothing is pooled.",
-        null=True,
+        "threshold that was not chosen on this table, and if nothing is pooled."
     )
-    reason: Text | None = written("Reason why nothing is pooled.", null=True, minLength=1)
-    n_below_target: Count | None = written("Folds whose test images miss the target; null without a target.", null=True)
+    reason: Text | None = key("Reason why nothing is pooled.", minLength=1)
+    n_below_target: Count | None = key("Folds whose test images miss the target; null without a target.")
 
 
 class DecisionBand(Record):
@@ -78,12 +75,12 @@ class DecisionBand(Record):
     The 95 % band contains the difference at all thresholds simultaneously.
     """
 
-    difference: list[Number] | None = written(minItems=1)
-    lower: list[Number] | None = written(minItems=1)
-    upper: list[Number] | None = written(minItems=1)
-    critical: Number | None = written("Half-width of the band in standard errors.", minimum=0)
-    n_resamples: Count | None = written(minimum=1)
-    method: Text | None = written(minLength=1)
+    difference: list[Number] = key(minItems=1)
+    lower: list[Number] = key(minItems=1)
+    upper: list[Number] = key(minItems=1)
+    critical: Number = key("Half-width of the band in standard errors.", minimum=0)
+    n_resamples: Count = key(minimum=1)
+    method: Text = key(minLength=1)
 
 
 _Range = Annotated[list[Share], Field(min_length=2, max_length=2)]
@@ -99,23 +96,23 @@ class DecisionCurveRecord(Record):
     model: list[Number | None]
     treat_all: list[Number | None]
     treat_none: list[Number | None]
-    standardised: list[Number | None] | None = written()
-    prevalence: Share | None = written(
+    standardised: list[Number | None]
+    prevalence: Share = key(
         "Share of the positive class among the test images; public data sets contain more cancers than a clinic sees."
     )
-    n_images: Count | None = written(minimum=1)
-    n_groups: Count | None = written(minimum=1)
-    n_positive: Count | None = written()
-    useful: list[_Range] | None = written(
+    n_images: Count = key(minimum=1)
+    n_groups: Count = key(minimum=1)
+    n_positive: Count
+    useful: list[_Range] = key(
         "Ranges of thresholds, [first, last], at which the model is better than both defaults: the lower end of the "
-        "band is above 0. (Until schema 1.2 by the estimate alone.)"
+        "band is above 0."
     )
-    estimated_useful: list[_Range] | None = written(
+    estimated_useful: list[_Range] = key(
         "Ranges of thresholds by the estimate alone. Most studies of a model without skill have such ranges, too."
     )
-    band: DecisionBand | None = written(null=True)
-    band_reason: Text | None = written("Reason why there is no band.", null=True, minLength=1)
-    reason: Text | None = written("Reason why entries are null.", null=True, minLength=1)
+    band: DecisionBand | None
+    band_reason: Text | None = key("Reason why there is no band.", minLength=1)
+    reason: Text | None = key("Reason why entries are null.", minLength=1)
 
     @model_validator(mode="after")
     def _of_one_length(self) -> "DecisionCurveRecord":

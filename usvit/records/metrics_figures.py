@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import Field, model_validator
 
 from usvit.estimate import Estimate
-from usvit.records.base import Classes, Count, Fold, Record, Share, Text, key, optional, written
+from usvit.records.base import Classes, Count, Fold, Record, Share, Text, key, optional
 from usvit.records.values import MeanSd, NonNegative, ShareValue
 
 OneFigure = TypeVar("OneFigure", ShareValue, MeanSd)
@@ -33,18 +33,18 @@ class MainFigures(Record, Generic[OneFigure]):
 class AllFigures(MainFigures[OneFigure], Generic[OneFigure]):
     """All figures of one set of images. Dictionaries have one entry for each class."""
 
-    ppv: dict[str, OneFigure] | None = written()
-    npv: dict[str, OneFigure] | None = written()
-    f1: dict[str, OneFigure] | None = written()
-    average_precision: dict[str, OneFigure] | None = written()
-    brier_vs_rest: dict[str, OneFigure] | None = written()
-    auc_weighted_ovr: OneFigure | None = written("One-vs-rest AUCs, weighted by the classes' shares of the images.")
-    auc_hand_till: OneFigure | None = written(
+    ppv: dict[str, OneFigure]
+    npv: dict[str, OneFigure]
+    f1: dict[str, OneFigure]
+    average_precision: dict[str, OneFigure]
+    brier_vs_rest: dict[str, OneFigure]
+    auc_weighted_ovr: OneFigure = key("One-vs-rest AUCs, weighted by the classes' shares of the images.")
+    auc_hand_till: OneFigure = key(
         "Mean of the AUCs of all pairs of classes, each computed on the images of the two classes only."
     )
-    f1_macro: OneFigure | None = written()
-    average_precision_macro: OneFigure | None = written()
-    brier: OneFigure | None = written(
+    f1_macro: OneFigure
+    average_precision_macro: OneFigure
+    brier: OneFigure = key(
         "Half the sum over classes of the mean squared error of their probabilities; with two classes the usual score."
     )
 
@@ -52,15 +52,15 @@ class AllFigures(MainFigures[OneFigure], Generic[OneFigure]):
 class MeanSdRecord(AllFigures[MeanSd]):
     """Mean and standard deviation of the folds' own values. The SD is not a confidence interval."""
 
-    mcc: MeanSd | None = written()
-    log_loss: MeanSd | None = written()
+    mcc: MeanSd
+    log_loss: MeanSd
 
 
 class FiguresRecord(AllFigures[ShareValue]):
     """Figures of one set of images."""
 
-    mcc: Estimate | None = written("Matthews' correlation coefficient over all classes, -1 to 1.")
-    log_loss: NonNegative | None = written("Mean of -ln(probability of the reference class), in nats.")
+    mcc: Estimate = key("Matthews' correlation coefficient over all classes, -1 to 1.")
+    log_loss: NonNegative = key("Mean of -ln(probability of the reference class), in nats.")
 
 
 class FoldFigures(FiguresRecord):
@@ -68,8 +68,8 @@ class FoldFigures(FiguresRecord):
 
     fold: Fold = key("Number of the fold; folds of all repeats are numbered consecutively.")
     repeat: Count | None = optional("Complete cross-validation that the fold belongs to, if there are several.")
-    n_images: Count | None = written(minimum=1)
-    n_groups: Count | None = written(minimum=1)
+    n_images: Count = key(minimum=1)
+    n_groups: Count = key(minimum=1)
 
 
 class TrainingShareRecord(Record):
@@ -78,8 +78,8 @@ class TrainingShareRecord(Record):
     This share counts twice, since folds train on each other's test images.
     """
 
-    value: Share | None = written()
-    n_pairs: Count | None = written("Pairs of predictions of one group by two models that were not trained on it.")
+    value: Share
+    n_pairs: Count = key("Pairs of predictions of one group by two models that were not trained on it.")
     reason: Text | None = optional("Reason why the largest share is assumed.", minLength=1)
 
 
@@ -100,7 +100,7 @@ class Headline(Record):
     brier: ShareValue
     n_repeats: Annotated[int, Field(ge=1, le=10_000)]
     n_folds: Annotated[int, Field(ge=1, le=10_000)] = key("Folds of all repeats together: the number of models.")
-    training_share: TrainingShareRecord | None = written("Null in a hold-out.", null=True)
+    training_share: TrainingShareRecord | None = key("Null in a hold-out.")
     explains: Text = key("Explanation of the figures and their intervals.", minLength=1)
 
 

@@ -19,7 +19,6 @@ from usvit.records.base import (
     Text,
     key,
     optional,
-    written,
 )
 
 MAX_SIDE = 4096
@@ -36,7 +35,7 @@ class PreprocessingRecord(Record):
     resize: Literal["squash", "pad"]
     mean: Annotated[list[Number], Field(min_length=3, max_length=3)]
     std: Annotated[list[Annotated[float, Field(gt=1e-6, le=1e6)]], Field(min_length=3, max_length=3)]
-    crop: Literal["tissue", "whole"] | None = written()
+    crop: Literal["tissue", "whole"]
 
 
 class ThresholdRecord(Record):
@@ -46,28 +45,28 @@ class ThresholdRecord(Record):
     threshold: Number | None = key(
         "An image is positive if the probability of the positive class is at least this.", minimum=0, maximum=1
     )
-    reason: Text | None = written("Reason why there is no threshold.", null=True)
-    score: Name | None = written(
+    reason: Text | None = key("Reason why there is no threshold.")
+    score: Name = key(
         "Probability that is compared with the threshold: with or without the temperature.",
         enum=["calibrated probability", "plain probability"],
     )
     chosen_on: Text = key("Description of the images on which the threshold was chosen.", minLength=1)
-    n_images: Count | None = written()
-    n_groups: Count | None = written()
+    n_images: Count
+    n_groups: Count
 
 
 class InDistribution(Record):
     """Rate at which the detector flags images like those of the training, measured on the test split."""
 
-    part: Name | None = written(const="test")
+    part: Name = key(const="test")
     n_images: Count
     repeat: Count | None = optional("Number of the repeat, only in a repeated cross-validation.")
-    n_groups: Count | None = written()
+    n_groups: Count
     n_flagged: Count
-    rate: Share | None = written(null=True)
-    ci95: Interval | None = written(null=True)
-    method: Name | None = written(const="clustered Wilson")
-    sums: list[Count] | None = written(
+    rate: Share | None
+    ci95: Interval | None
+    method: Name = key(const="clustered Wilson")
+    sums: list[Count] = key(
         "Sums over groups of flagged^2, flagged * images and images^2, from which rates of several folds are joined.",
         minItems=3,
         maxItems=3,
@@ -77,16 +76,16 @@ class InDistribution(Record):
 class OodView(Record):
     """One distance of the out-of-distribution detector."""
 
-    method: Text | None = written(minLength=1)
-    dimensions: Count | None = written(minimum=1)
+    method: Text = key(minLength=1)
+    dimensions: Count = key(minimum=1)
     threshold: Annotated[float, Field(gt=0, le=1e15)] = key("Distance above which an image is out of distribution.")
 
 
 class OodRecord(Record):
     """Out-of-distribution (OOD) detector, which recognises images unlike those of the training."""
 
-    method: Text | None = written(minLength=1)
-    file: Name | None = written(const="novelty.safetensors")
+    method: Text = key(minLength=1)
+    file: Name = key(const="novelty.safetensors")
     sha256: Sha256
     views: dict[str, OodView] = key(minProperties=1, propertyNames={"enum": ["features", "picture"]})
     left_out: dict[str, Text] = key("View -> reason why it is not used.")
@@ -95,29 +94,27 @@ class OodRecord(Record):
     )
     n_train: Count
     n_val: Count
-    n_val_groups: Count | None = written(
+    n_val_groups: Count = key(
         "Patients, clusters of near-duplicates or single images among the inner validation images; the limit is "
         "computed from these groups.",
         minimum=1,
     )
-    expected_rate: Share | None = written(
+    expected_rate: Share | None = key(
         "Upper bound of the probability that a random image of a new patient like those of the training is above the "
-        "limit.",
-        null=True,
+        "limit."
     )
-    note: Text | None = written(
+    note: Text | None = key(
         "Statement of what is guaranteed if there are too few groups for a limit that 5 % of images exceed.",
-        null=True,
         minLength=1,
     )
-    in_distribution: InDistribution | None = written()
+    in_distribution: InDistribution
 
 
 class UpstreamRecord(Record):
     """The initial weights."""
 
     model_config = OPEN
-    source: Name | None = written("Source of the weights, such as scratch, hub, file or run.")
+    source: Name = key("Source of the weights, such as scratch, hub, file or run.")
     name: Text | None = optional(null=True)
     license: Text | None = optional(null=True)
     lineage: list[dict[str, Any]] | None = optional("Trainings that led to the weights, the last one first.")
@@ -166,9 +163,9 @@ class SeenHashes(Record):
 
     model_config = ConfigDict(json_schema_extra={"x-open": {"type": "array", "items": {"type": "string"}}})
     __pydantic_extra__: dict[str, list[str]] = Field(init=False)
-    train: list[str] | None = written()
-    val: list[str] | None = written()
-    upstream: list[str] | None = written()
+    train: list[str]
+    val: list[str]
+    upstream: list[str]
     files: list[SeenFileRecord] | None = optional(
         "Files of lists that are too long for JSON: sorted hashes of 32 bytes each. Absent if there are none.",
         minItems=1,
@@ -180,12 +177,12 @@ class SeenHashes(Record):
 class SeenCopies(Record):
     """Near-duplicate descriptions of the images that the network has seen."""
 
-    files: list[SeenFileRecord] | None = written(
+    files: list[SeenFileRecord] = key(
         "Files of descriptions of the images of seen_sha256, about 1 kB each, by which near-duplicates of these images "
         "are recognised.",
         allOf=[{"items": {"properties": {"file": {"pattern": _FILE + "copies$"}, "count": {"maximum": 200_000}}}}],
     )
-    gaps: list[SeenGap] | None = written()
+    gaps: list[SeenGap]
 
 
 class ListedSet(Record):
@@ -244,15 +241,18 @@ class MeasuredRecord(Record):
     balanced_accuracy: Share | None
 
 
-_UPSTREAM_OR_CLASSIFIER: dict[str, Any] = {
-    "if": {"properties": {"stage": {"const": "pretrain"}}, "required": ["stage"]},
-    "then": {
-        "required": ["objective", "source"],
-        "properties": {"positive_class": {"type": "null"}, "thresholds": {"maxItems": 0}},
-    },
+_CLASSIFIER: dict[str, Any] = {"properties": {"classes": {"minItems": 2}, "positive_class": {"type": "string"}}}
+_TRAINED = ["tune", "weights_sha256", "novelty", "fold"]
+_BY_STAGE: dict[str, Any] = {
+    "if": {"required": ["head"]},
+    "then": _CLASSIFIER,
     "else": {
-        "required": ["temperature_reason", "novelty_reason"],
-        "properties": {"classes": {"minItems": 2}, "positive_class": {"type": "string"}},
+        "if": {"properties": {"stage": {"const": "pretrain"}}, "required": ["stage"]},
+        "then": {
+            "required": [*_TRAINED, "objective", "source"],
+            "properties": {"positive_class": {"type": "null"}, "thresholds": {"maxItems": 0}},
+        },
+        "else": {"required": [*_TRAINED, "temperature_reason", "novelty_reason"], **_CLASSIFIER},
     },
 }
 
@@ -263,10 +263,8 @@ class ModelMetadata(FileRecord):
     An export adds 'exported' and 'measured', and 'head' if the head is untrained.
     """
 
-    model_config = ConfigDict(json_schema_extra={"x-open": True, **_UPSTREAM_OR_CLASSIFIER})
+    model_config = ConfigDict(json_schema_extra={"x-open": True, **_BY_STAGE})
     KIND: ClassVar[str] = "model"
-    VERSION: ClassVar[str] = "1.4"
-    schema_version: Annotated[str, Field(pattern=r"^\d{1,4}\.\d{1,4}$")] | None = written()
     stage: Name | None = optional(
         "Present only for initial weights (usvit pretrain and transfer), which do not classify ultrasound images.",
         const="pretrain",
@@ -280,55 +278,49 @@ class ModelMetadata(FileRecord):
     )
     grafit: dict[str, Any] | None = optional("Settings of the projector, only for the objective grafit.")
     tokenizer: dict[str, Any] | None = optional("Settings of the network, only for the objective tokenizer.")
-    architecture: Name | None = written("Name of the network in 'usvit models list', or timm:<name>.")
-    vit: dict[str, Any] | None = written("Settings of a ViT that were changed.")
-    timm: Name | None = written()
-    classes: Annotated[list[Name], Field(max_length=100_000)] | None = written(
+    architecture: Name = key("Name of the network in 'usvit models list', or timm:<name>.")
+    vit: dict[str, Any] = key("Settings of a ViT that were changed.")
+    timm: Name
+    classes: Annotated[list[Name], Field(max_length=100_000)] = key(
         "Class names in the order of the outputs; may be empty for initial weights.", uniqueItems=True
     )
-    positive_class: Name | None = written("One of 'classes'; null for initial weights.", null=True)
-    preprocessing: PreprocessingRecord | None = written()
-    tune: Name | None = written(enum=TUNE)
-    weights_sha256: Sha256 | None = written("SHA-256 of model.safetensors.")
-    adapter: AdapterRecord | None = optional("Present only if model.tune is lora. Since schema 1.4.")
-    temperature: Annotated[float, Field(ge=1e-6, le=1e6)] | None = written(
-        "Divisor of the logits before the softmax. If it is null, none was fitted, and 1 is used.", null=True
+    positive_class: Name | None = key("One of 'classes'; null for initial weights.")
+    preprocessing: PreprocessingRecord
+    tune: Name | None = optional("Absent for an untrained head, as the other keys of a training.", enum=TUNE)
+    weights_sha256: Sha256 | None = optional("SHA-256 of model.safetensors.")
+    adapter: AdapterRecord | None = optional("Present only if model.tune is lora.")
+    temperature: Annotated[float, Field(ge=1e-6, le=1e6)] | None = key(
+        "Divisor of the logits before the softmax. If it is null, none was fitted, and 1 is used."
     )
     temperature_reason: Text | None = optional("Reason why there is no temperature.", null=True)
-    thresholds: Annotated[list[ThresholdRecord], Field(max_length=10_000)] | None = written("Absent in version 1.0.")
-    novelty: OodRecord | None = written("Absent in version 1.0.", null=True)
+    thresholds: Annotated[list[ThresholdRecord], Field(max_length=10_000)]
+    novelty: OodRecord | None = optional(null=True)
     novelty_reason: Text | None = optional("Reason why there is no detector.", null=True)
-    fold: Fold | None = written()
+    fold: Fold | None = optional()
     steps: Count | None = optional()
     best_step: Count | None = optional()
     recipe: Text | None = optional()
     seed: int | None = optional()
-    upstream: UpstreamRecord | None = written()
-    data_licenses: dict[str, Text] | None = written("Data set -> licence.")
-    seen_sha256: SeenHashes | None = written()
-    seen_copies: SeenCopies | None = written(
-        "Near-duplicate descriptions, since schema 1.2. Without them it is unknown whether a near-duplicate was seen."
-    )
+    upstream: UpstreamRecord
+    data_licenses: dict[str, Text] = key("Data set -> licence.")
+    seen_sha256: SeenHashes
+    seen_copies: SeenCopies
     seen_collections: Annotated[list[SeenCollectionRecord], Field(max_length=1000)] | None = optional(
-        "Published lists of the data sets of foundation models that this network started from, since schema 1.4. A "
-        "test on a listed data set is refused as contamination.",
+        "Published lists of the data sets of foundation models that this network started from. A test "
+        "on a listed data set is refused as contamination.",
         minItems=1,
     )
-    intended_use: Text | None = written(minLength=1)
+    intended_use: Text = key(minLength=1)
     exported: ExportedRecord | None = optional()
     measured: MeasuredRecord | None = optional("Null if the network has not been tested.", null=True)
     head: Name | None = optional(const="untrained")
 
 
 class ClassifierMetadata(ModelMetadata):
-    """Metadata of a classifier, with the keys without which its network cannot be built or used."""
+    """Metadata of a classifier."""
 
-    schema_version: str
-    architecture: Name
     classes: Classes
     positive_class: Name
-    preprocessing: PreprocessingRecord
-    seen_sha256: SeenHashes
 
     @model_validator(mode="after")
     def _names_its_positive_class(self) -> "ClassifierMetadata":
@@ -340,6 +332,4 @@ class ClassifierMetadata(ModelMetadata):
 class ExportedMetadata(ClassifierMetadata):
     """Metadata of an exported classifier."""
 
-    timm: Name
-    intended_use: Text
     exported: ExportedRecord

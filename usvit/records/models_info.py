@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from usvit.records.base import FileRecord, Name, Number, Record, Text, Version, key, optional
+from usvit.records.base import FileRecord, Name, Number, Record, Text, key, optional
 
 _Whole = Annotated[int, Field(ge=1, le=10**15)]
 
@@ -94,7 +94,7 @@ class HubWeights(Record):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = key(
         "SHA-256 that the file must have; null if not pinned."
     )
-    foundation: FoundationFacts | None = optional("Entry of a foundation model, since schema 1.3.")
+    foundation: FoundationFacts | None = optional("Entry of a foundation model.")
 
 
 class PaperFiguresRecord(Record):
@@ -120,8 +120,6 @@ class ModelsInfoRecord(FileRecord):
     """One network: its cost, counted on request, its weights on the hub, and the figures of its papers."""
 
     KIND: ClassVar[str] = "models-info"
-    VERSION: ClassVar[str] = "1.3"
-    schema_version: Version
     name: Name = key("Name of the network on the command line.")
     family: Literal[
         "vit",

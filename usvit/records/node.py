@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, Version, key
+from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key
 
 Pseudonym = Annotated[str, Field(pattern="^[a-f][0-9a-f]{15}$")]
 Bytes = Annotated[int, Field(ge=0, le=10**18)]
@@ -69,8 +69,6 @@ class NodeStatusRecord(FileRecord):
     """What a node holds and does at one moment."""
 
     KIND: ClassVar[str] = "node-status"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
     usvit_version: Name
     time: Name = key("Time of this status (ISO 8601, UTC).")
     running: bool = key("Whether the service runs.")
@@ -103,8 +101,6 @@ class NodeCheckRecord(FileRecord):
     """What ``usvit node doctor`` found."""
 
     KIND: ClassVar[str] = "node-check"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
     usvit_version: Name
     time: Name = key("Time of the checks (ISO 8601, UTC).")
     findings: list[NodeFinding]

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from usvit.records.base import Count, FileRecord, Name, Record, Share, Text, Version, optional, written
+from usvit.records.base import Count, FileRecord, Name, Record, Share, Text, optional
 from usvit.records.base import key as present
 
 
@@ -17,7 +17,7 @@ class PhantomSpecRecord(Record):
     calipers: Share = present("Fraction of images with burned-in calipers.")
     ablate: Literal["none", "signs", "lesion"] = present("Information on the class that was removed.")
     scanner: Text | None = optional(
-        "Settings of the scanner that all patients share; absent if all are drawn for each patient. Since schema 1.1."
+        "Settings of the scanner that all patients share; absent if all are drawn for each patient."
     )
 
 
@@ -25,8 +25,6 @@ class PhantomRecord(FileRecord):
     """A phantom data set: its specification, its counts and the sources of its model."""
 
     KIND: ClassVar[str] = "phantom"
-    VERSION: ClassVar[str] = "1.1"
-    schema_version: Version | None = written()
     generator_version: Name
     key: Name = present("Short name of specification and generator; it names the folder in the cache.")
     spec: PhantomSpecRecord

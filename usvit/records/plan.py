@@ -4,20 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from usvit.records.base import (
-    Count,
-    FileRecord,
-    Name,
-    Number,
-    Record,
-    Share,
-    Text,
-    Version,
-    key,
-    nullable,
-    optional,
-    written,
-)
+from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 
 PlanDesign = Literal["validation", "accuracy", "comparison"]
 _Amount = Annotated[Number, Field(ge=0)]
@@ -26,19 +13,19 @@ _Amount = Annotated[Number, Field(ge=0)]
 class PlanAssumptions(Record):
     """What the user expects of the planned study. A wrong assumption makes the size wrong."""
 
-    positive_class: Name | None = nullable("Class of the runs in 'like'.")
+    positive_class: Name | None = key("Class of the runs in 'like'.")
     prevalence: Share = key("Share of positive images.")
-    auc: Share | None = nullable("AUC of the model; of the first model in a comparison.")
-    auc_b: Share | None = nullable("AUC of the second model of a comparison.")
-    sensitivity: Share | None = nullable()
-    specificity: Share | None = nullable()
-    threshold: Share | None = nullable("Threshold probability of the net benefit.")
-    correlation: Number | None = nullable(
+    auc: Share | None = key("AUC of the model; of the first model in a comparison.")
+    auc_b: Share | None = key("AUC of the second model of a comparison.")
+    sensitivity: Share | None
+    specificity: Share | None
+    threshold: Share | None = key("Threshold probability of the net benefit.")
+    correlation: Number | None = key(
         "Correlation of the scores of two models on one image, within a class.", minimum=-1, maximum=1
     )
-    linear_predictor: Text | None = nullable("Distribution of the log-odds that the model predicts.")
-    linear_predictor_mean: Number | None = nullable("Mean over all images.")
-    linear_predictor_sd: _Amount | None = nullable("SD over all images.")
+    linear_predictor: Text | None = key("Distribution of the log-odds that the model predicts.")
+    linear_predictor_mean: Number | None = key("Mean over all images.")
+    linear_predictor_sd: _Amount | None = key("SD over all images.")
     images_per_patient: Annotated[Number, Field(ge=1)]
     images_cv: _Amount = key("Coefficient of variation (SD / mean) of the number of images of a patient.")
     icc: Share = key("Correlation of the scores of two images of one patient, within a class.")
@@ -58,7 +45,7 @@ class PlanCriterion(Record):
     design_effect: Annotated[Number, Field(ge=1)] | None = key("1 + ((1 + CV^2) m - 1) * intraclass")
     n_images: Count | None
     n_patients: Count | None
-    reason: Text | None = nullable("Reason why there is no size.", minLength=1)
+    reason: Text | None = key("Reason why there is no size.", minLength=1)
 
 
 class PlanPoint(Record):
@@ -74,13 +61,11 @@ class PlanRecord(FileRecord):
     """Sample size of a planned study."""
 
     KIND: ClassVar[str] = "plan"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
     command: Text
     usvit_version: Name
     design: PlanDesign
-    test: Literal["difference", "noninferiority", "equivalence"] | None = nullable("Test of a comparison.")
-    margin: Share | None = nullable("Margin of non-inferiority or equivalence of the AUC.")
+    test: Literal["difference", "noninferiority", "equivalence"] | None = key("Test of a comparison.")
+    margin: Share | None = key("Margin of non-inferiority or equivalence of the AUC.")
     assumptions: PlanAssumptions
     criteria: list[PlanCriterion] = key(minItems=1)
     decisive: Name | None = key("Criterion that needs most patients; null if none has a size.")
@@ -88,4 +73,4 @@ class PlanRecord(FileRecord):
     n_images: Count | None
     n_positive_images: Count | None = key("Positive images expected among n_images.")
     curve: list[PlanPoint] = key("Sizes in ascending order.")
-    warnings: list[Text] = written(empty=list)
+    warnings: list[Text]

@@ -5,19 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from usvit.estimate import Estimate
-from usvit.records.base import (
-    Count,
-    FileRecord,
-    Name,
-    Record,
-    Sha256,
-    Text,
-    Version,
-    key,
-    nullable,
-    optional,
-    written,
-)
+from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Text, key, optional
 from usvit.records.values import NonNegative, ShareValue
 
 
@@ -59,21 +47,21 @@ class LeftOutRepeats(Record):
 
     n: Count = key("Number of images or pairs.", minimum=1)
     reason: Text = key(minLength=1)
-    example: Text | None = nullable("The first of them, as DATASET/IMAGE.")
+    example: Text | None = key("The first of them, as DATASET/IMAGE.")
 
 
 class RepeatsRecord(Record):
     """Repeats that the predictions contain, such as copies of one frame."""
 
-    column: Name = key("Column whose equal values name the repeats of one thing.")
+    column: Name = key("Column with the same value for all repeats of one object.")
     only_copies: bool = key("true: only groups of near-duplicates, not of patients.")
     n_sets: Count = key("Things that were scored at least twice by one network.", minimum=1)
     n_images: Count = key("Images of these.", minimum=2)
     n_pairs: Count = key("Pairs of images of one thing.", minimum=1)
     n_groups: Count = key("Groups (patients or clusters of near-duplicates) of these images.", minimum=1)
-    n_patients: Count | None = nullable("Known patients among them; null without patient ids.")
+    n_patients: Count | None = key("Known patients among them; null without patient ids.")
     largest_set: Count = key("Images of the largest set.", minimum=2)
-    n_identical: Count | None = nullable("Pairs with identical pixels; null if the pixel hashes are not known.")
+    n_identical: Count | None = key("Pairs with identical pixels; null if the pixel hashes are not known.")
     left_out: list[LeftOutRepeats] = key(
         "Images without a partner, pairs of different networks; empty if there are none."
     )
@@ -90,27 +78,25 @@ class ChangeRecord(Record):
     n_images: Count = key("Images to which it was applied.")
     n_groups: Count
     left_out: list[LeftOutRepeats]
-    scales: AgreementScales | None = nullable("Null if there are too few groups; reason says so.")
+    scales: AgreementScales | None = key("Null if there are too few groups; reason says so.")
     flips: list[FlipRecord]
-    reason: Text | None = nullable(minLength=1)
+    reason: Text | None = key(minLength=1)
 
 
 class RepeatabilityRecord(FileRecord):
     """How far the scores of a network differ between repeats of one image, lesion or frame."""
 
     KIND: ClassVar[str] = "repeatability"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
     name: Name = key("Name of the run or table.")
     positive_class: Name
-    repeats: RepeatsRecord | None = written("Repeats in the predictions; null if changes were scored.", null=True)
-    changes: Annotated[list[ChangeRecord], Field(max_length=10_000)] | None = written(
-        "Controlled changes; null if the repeats are those of the predictions.", null=True
+    repeats: RepeatsRecord | None = key("Repeats in the predictions; null if changes were scored.")
+    changes: Annotated[list[ChangeRecord], Field(max_length=10_000)] | None = key(
+        "Controlled changes; null if the repeats are those of the predictions."
     )
-    most_flips: dict[str, Text] | None = nullable("Rule -> the change with the most flips, in words; null for repeats.")
-    weights_sha256: dict[str, Sha256] | None = nullable("Fold -> SHA-256 of its weights; null if no network ran.")
+    most_flips: dict[str, Text] | None = key("Rule -> the change with the most flips, in words; null for repeats.")
+    weights_sha256: dict[str, Sha256] | None = key("Fold -> SHA-256 of its weights; null if no network ran.")
     warnings: list[Text] = key("Sentences for a reader of the figures; empty if there are none.")
-    created_with: Text | None = written()
+    created_with: Text
 
     @model_validator(mode="after")
     def _has_one_content(self) -> "RepeatabilityRecord":

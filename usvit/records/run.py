@@ -26,12 +26,11 @@ from usvit.records.base import (
     Record,
     Sha256,
     Text,
-    Version,
+    key,
     load_record,
-    nullable,
+    of_section,
     optional,
     read_record,
-    written,
 )
 from usvit.records.model import ContaminationRecord
 from usvit.records.scores import ScoringMember
@@ -46,32 +45,30 @@ ANY_CLASSES = ("pretrain", "transfer", "test")
 class Folds(Record):
     """Division of the images into folds."""
 
-    n: Annotated[int, Field(ge=1, le=MAX_FOLDS)] | None = written()
+    n: Annotated[int, Field(ge=1, le=MAX_FOLDS)] | None = of_section()
     repeats: Count | None = optional(minimum=1)
     sha256: Sha256 | None = optional("SHA-256 of folds.csv.")
     scheme: Name | None = optional()
     unit: Name | None = optional("Unit whose images are kept in one split: 'group' or 'image'.")
     leaking_groups: Count | None = optional("Groups with images in several splits of a fold.")
     file: Text | None = optional("The file of folds that was given.")
-    threads: Count | None = optional(
-        "Threads of PyTorch with which each fold is trained; earlier versions used 'device.threads'.", minimum=1
-    )
+    threads: Count | None = optional("Threads of PyTorch with which each fold is trained.", minimum=1)
 
 
 class ExcludedImage(Record):
     """Image that was left out."""
 
-    dataset: Name | None = written()
-    image_id: Text | None = written()
-    reason: Text = written(empty=str)
+    dataset: Name
+    image_id: Text
+    reason: Text
 
 
 class UnreadableFile(Record):
     """File that could not be read."""
 
     model_config = OPEN
-    path: Text | None = written()
-    reason: Text | None = written()
+    path: Text
+    reason: Text
 
 
 class Data(Record):
@@ -91,7 +88,7 @@ class Data(Record):
     excluded: list[ExcludedImage] | None = optional("Images that were left out, each with the reason.")
     skipped: list[UnreadableFile] | None = optional("Files that could not be read (--skip-bad).")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
-        "Tested data sets that a foundation model behind the weights was pre-trained on, since schema 1.3: the run was "
+        "Tested data sets that a foundation model behind the weights was pre-trained on: the run was "
         "started with --allow-contaminated.",
         minItems=1,
     )
@@ -104,7 +101,7 @@ class FoldResultRecord(Record):
     """Result of one fold; further keys depend on the kind of the run."""
 
     model_config = OPEN
-    fold: Fold | None = written()
+    fold: Fold
     steps: Count | None = optional()
     best_step: Count | None = optional("Step of the weights that were kept.")
     seconds: Annotated[Number, Field(ge=0)] | None = optional()
@@ -116,105 +113,105 @@ class WeightsRecord(Record):
     """The initial weights."""
 
     model_config = OPEN
-    source: Name | None = written("Source of the weights, such as scratch, hub, file or run.")
-    name: Text | None = written(null=True)
+    source: Name | None = of_section("Source of the weights, such as scratch, hub, file or run.")
+    name: Text | None = of_section(null=True)
     file: Text | None = optional("Name of the file, or of the repository on the hub.")
-    sha256: Sha256 | None = written(null=True)
-    license: Text | None = written(null=True)
-    upstream: Text | None = written(null=True)
-    pretrained_by: Text | None = written(null=True)
+    sha256: Sha256 | None = of_section(null=True)
+    license: Text | None = of_section(null=True)
+    upstream: Text | None = of_section(null=True)
+    pretrained_by: Text | None = of_section(null=True)
 
 
 class Model(Record):
     """The network."""
 
     model_config = OPEN
-    name: Name | None = written()
-    vit: dict[str, Any] = written("Settings of a ViT that were changed.", empty=dict)
-    timm: Name | None = written()
-    params: Count | None = written("Number of parameters.")
+    name: Name | None = of_section()
+    vit: dict[str, Any] = of_section("Settings of a ViT that were changed.", empty=dict)
+    timm: Name | None = of_section()
+    params: Count | None = of_section("Number of parameters.")
     trainable: Count | None = optional("Number of parameters that are trained.")
-    weights: WeightsRecord = written(empty=WeightsRecord)
+    weights: WeightsRecord = of_section(empty=WeightsRecord)
 
 
 class Classifiers(Record):
     """The networks of a test, each with its name and the keys of ``model``."""
 
-    networks: list[dict[str, Any]] = written(empty=list, minItems=1)
-    sha256: Sha256 | None = written("SHA-256 over their weights, classes and preprocessing.")
+    networks: list[dict[str, Any]] = key(minItems=1)
+    sha256: Sha256 = key("SHA-256 over their weights, classes and preprocessing.")
 
 
 class DeviceRecord(Record):
     """Device of the training."""
 
     model_config = OPEN
-    type: Name | None = written()
-    name: Text | None = written(null=True)
-    precision: Name | None = written()
-    threads: Count | None = written()
+    type: Name | None = of_section()
+    name: Text | None = of_section(null=True)
+    precision: Name | None = of_section()
+    threads: Count | None = of_section()
 
 
 class DataSection(Record):
     """Configuration of the images."""
 
     model_config = OPEN
-    dataset: Text | None = written()
-    table: Text | None = optional("The table of the user's own images, since schema 1.5.", null=True)
-    columns: dict[str, Text] | None = optional("usvit's name of a column -> name in that table, since schema 1.5.")
-    positive: Text | None = optional("The positive class, if the user named it, since schema 1.5.", null=True)
-    classes: list[Text] | None = written(null=True)
-    keep_list: Text | None = written(null=True)
+    dataset: Text
+    table: Text | None = optional("The table of the user's own images.", null=True)
+    columns: dict[str, Text] | None = optional("usvit's name of a column -> name in that table.")
+    positive: Text | None = optional("The positive class, if the user named it.", null=True)
+    classes: list[Text] | None
+    keep_list: Text | None
 
 
 class ModelSection(Record):
     """Configuration of the network."""
 
     model_config = OPEN
-    image_size: Count | None = nullable("Null for tests that use the size of the weights.", minimum=1)
+    image_size: Count | None = key("Null for tests that use the size of the weights.", minimum=1)
 
 
 class LossSection(Record):
     """Configuration of the loss."""
 
     model_config = OPEN
-    class_weights: Name | None = written(null=True)
+    class_weights: Name | None
 
 
 class OptimSection(Record):
     """Configuration of the optimizer; ``usvit.config`` checks its numbers."""
 
     model_config = OPEN
-    name: Name | None = written()
-    lr: float | None = written()
-    schedule: Name | None = written()
-    weight_decay: float | None = written()
+    name: Name
+    lr: float
+    schedule: Name
+    weight_decay: float
 
 
 class StoppingSection(Record):
     """Configuration of early stopping."""
 
     model_config = OPEN
-    monitor: Name | None = written()
-    keep: Name | None = written()
+    monitor: Name
+    keep: Name
 
 
 class TrainSection(Record):
     """Configuration of the training; its length is given in steps or in epochs."""
 
     model_config = OPEN
-    batch_size: Count | None = written()
-    steps: Count | None = written(null=True)
-    epochs: float | None = written(null=True)
-    early_stopping: StoppingSection | None = written()
+    batch_size: Count
+    steps: Count | None
+    epochs: float | None
+    early_stopping: StoppingSection
 
 
 class InputSection(Record):
     """Configuration of the input."""
 
     model_config = OPEN
-    resize: Name | None = written()
-    crop: Name | None = written()
-    augment: Name | None = written()
+    resize: Name
+    crop: Name
+    augment: Name
 
 
 class Config(Record):
@@ -222,9 +219,9 @@ class Config(Record):
 
     model_config = OPEN
     recipe: Text | None = optional("Absent, as the sections of a training are, for tests.")
-    seed: int | None = written()
-    data: DataSection | None = written()
-    model: ModelSection | None = written()
+    seed: int | None = of_section()
+    data: DataSection | None = of_section()
+    model: ModelSection | None = of_section()
     loss: LossSection | None = optional()
     optim: OptimSection | None = optional()
     train: TrainSection | None = optional()
@@ -249,16 +246,16 @@ class Config(Record):
 class Evaluation(Record):
     """What an evaluation evaluated: predictions that nothing in this folder was trained for."""
 
-    of: Literal["table", "run", "external test"] | None = written(
+    of: Literal["table", "run", "external test"] = key(
         "table: the predictions of any tool. run: a run that was evaluated again. external test: scores of usvit score "
         "with the labels of their images."
     )
-    source: Text | None = written("Name of the table's file, or of the folder of the run or of the scores.")
+    source: Text = key("Name of the table's file, or of the folder of the run or of the scores.")
     columns: dict[str, Text] | None = optional("Option -> column of the table that it named.")
     files: dict[str, Sha256] | None = optional("Kind of a file that was read (predictions, labels, ...) -> SHA-256.")
     networks: list[ScoringMember] | None = optional("The networks that scored the images of an external test.")
     scored: Name | None = optional("End of the scoring of an external test, ISO 8601.")
-    warnings: list[Text] = written("What is wrong with the source itself.", empty=list)
+    warnings: list[Text] = key("What is wrong with the source itself.")
 
 
 _TRAINED: dict[str, Any] = {
@@ -283,42 +280,38 @@ class RunRecord(FileRecord):
 
     model_config = ConfigDict(json_schema_extra={"x-open": True, **_BY_KIND})
     KIND: ClassVar[str] = "run"
-    VERSION: ClassVar[str] = "1.5"
-    kind: Literal["cv", "train", "pretrain", "transfer", "test", "ensemble", "evaluation"] | None = written(
-        "'test' since schema 1.2, 'ensemble' (usvit ensemble; ensemble.json names its members) since schema 1.4, "
-        "'evaluation' (usvit evaluate --out, in which nothing is trained) since schema 1.5."
+    kind: Literal["cv", "train", "pretrain", "transfer", "test", "ensemble", "evaluation"] = key(
+        "'ensemble': usvit ensemble, whose ensemble.json names the members. 'evaluation': usvit evaluate --out, which "
+        "trains nothing."
     )
-    name: Name | None = written()
-    command: Text | None = written("The command line that began the run.")
+    name: Name
+    command: Text | None = key("The command line that began the run; null for a call from Python.")
     config: Config = Field(
         default_factory=Config, description="The complete configuration. Absent, as the next ones, for evaluations."
     )
     config_sha256: Sha256 | None = optional()
     seed: int | None = optional()
     device: DeviceRecord = Field(default_factory=DeviceRecord)
-    data: Data = written(empty=Data)
+    data: Data
     folds: Folds = Field(default_factory=Folds, description="Absent for tests.")
     model: Model = Field(default_factory=Model, description="Absent for tests.")
     classifiers: Classifiers | None = optional("Only for tests: the networks that were tested.")
-    evaluation: Evaluation | None = optional("Only for evaluations: what was evaluated. Since schema 1.5.")
-    schema_version: Version | None = written()
-    state: Literal["running", "finished"] | None = written()
-    created: Name | None = written("Start of the run, ISO 8601.")
-    finished: Name | None = written("End of the run, ISO 8601; null while it is running.", null=True)
-    usvit_version: Name | None = written()
-    versions: dict[str, Name] | None = written("Package -> version.")
+    evaluation: Evaluation | None = optional("Only for evaluations: what was evaluated.")
+    state: Literal["running", "finished"]
+    created: Name = key("Start of the run, ISO 8601.")
+    finished: Name | None = key("End of the run, ISO 8601; null while it is running.")
+    usvit_version: Name
+    versions: dict[str, Name] = key("Package -> version.")
     results: Annotated[list[FoldResultRecord], Field(max_length=MAX_FOLDS)] = Field(
         default_factory=list, description="Results, one entry for each fold."
     )
     seconds: Annotated[Number, Field(ge=0)] | None = optional("Duration since the run was last resumed.")
-    files: dict[str, Sha256] | None = optional(
-        "Name -> SHA-256 of the tables and records of a finished run. Since schema 1.1."
-    )
+    files: dict[str, Sha256] | None = optional("Name -> SHA-256 of the tables and records of a finished run.")
 
     @property
     def training_seconds(self) -> float | None:
         """Training time of all folds; None if no time is recorded."""
-        seconds = [one.seconds for one in self.results or [] if one.seconds is not None]
+        seconds = [one.seconds for one in self.results if one.seconds is not None]
         return sum(seconds) if seconds else None
 
     @property

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from usvit.estimate import Interval
-from usvit.records.base import Count, FileRecord, Name, Number, Record, Sha256, Share, Text, Version, key, nullable
+from usvit.records.base import Count, FileRecord, Name, Number, Record, Sha256, Share, Text, key
 
 DimensionName = Literal["width", "depth", "mlp"]
 _Positive = Annotated[Number, Field(gt=0)]
@@ -18,7 +18,7 @@ class ScalingValue(Record):
 
     value: Number | None = key("null if the data do not identify it.")
     ci95: Interval | None = key("95 % percentile band of the bootstrap; null if the value is null.")
-    reason: Text | None = nullable("Reason why the value is null.")
+    reason: Text | None = key("Reason why the value is null.")
 
 
 class ScalingDimension(Record):
@@ -54,8 +54,6 @@ class ScalingRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "scaling"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
     command: Text
     usvit_version: Name
     table: Text = key("The table that was read.")
@@ -101,15 +99,13 @@ class NamedShape(Record):
     macs: _Large = key("MACs of one image without the head.")
     images: _Amount = key("Number of images on which the compute trains it.")
     predicted_loss: ScalingValue
-    measured_loss: Number | None = nullable("Loss after a training with this compute, if it was trained.")
+    measured_loss: Number | None = key("Loss after a training with this compute, if it was trained.")
 
 
 class ShapeRecord(FileRecord):
     """The best shape for a compute budget, as 'usvit shape predict' writes it."""
 
     KIND: ClassVar[str] = "shape"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
     command: Text
     usvit_version: Name
     fit: Text = key("The scaling.json that was read.")
@@ -118,11 +114,11 @@ class ShapeRecord(FileRecord):
     method: Literal["surface", "start"] = key(
         "surface: the minimum of the fitted form; start: a small optimal shape, scaled by the exponents."
     )
-    start: dict[DimensionName, _Positive] | None = nullable("The shape that was scaled.")
-    start_gflops: _Positive | None = nullable("The compute for which it is optimal.")
+    start: dict[DimensionName, _Positive] | None = key("The shape that was scaled.")
+    start_gflops: _Positive | None = key("The compute for which it is optimal.")
     ideal: dict[DimensionName, ShapeValue]
     chosen: NamedShape = key("The ideal shape, rounded to a network that can be trained.")
     neighbours: list[NamedShape] = key("Shapes that differ in one dimension.")
     others: list[NamedShape] = key("Printed shapes, for comparison.")
-    verdict: Text | None = nullable("Whether the chosen shape was best of those that were trained.")
+    verdict: Text | None = key("Whether the chosen shape was best of those that were trained.")
     warnings: list[Text]

@@ -1,8 +1,7 @@
 """JSON Schemas of all records, generated from the pydantic models into docs/reference.
 
 ``python -m usvit.records.schemas`` writes them, and ``--check`` only reports whether they are up to date. The schemas
-describe what the current version writes, so they are stricter than reading: they require every key that is always
-written, and allow no unknown key.
+describe what usvit writes, so they are stricter than reading: they allow no unknown key.
 """
 
 import json
@@ -37,7 +36,7 @@ def all_schemas() -> dict[str, str]:
 
 
 def _strict(node: Any) -> Any:
-    """Apply the markers of ``written`` and ``optional``, and drop the titles and defaults that pydantic adds."""
+    """Apply the markers of the keys and of ``OPEN``, and drop the titles and defaults that pydantic adds."""
     if isinstance(node, list):
         return [_strict(one) for one in node]
     if not isinstance(node, dict):

@@ -16,11 +16,8 @@ from usvit.records.base import (
     Sha256,
     Share,
     Text,
-    Version,
     key,
-    nullable,
     optional,
-    written,
 )
 from usvit.records.model import SeenCollectionRecord, SeenGap
 
@@ -31,40 +28,38 @@ class JobIdentity(Record):
     """Identity of a job: a job is resumed only if these values are the same. It contains nothing private."""
 
     model_config = OPEN
-    key: Name | None = written("Fingerprint of the key of the pseudonyms.")
+    key: Name = key("Fingerprint of the key of the pseudonyms.")
 
 
 class JobRecord(FileRecord):
     """State of a scoring job."""
 
     KIND: ClassVar[str] = "job"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version | None = written()
-    usvit_version: Name | None = written()
-    state: Literal["running", "finished"] | None = written()
-    started: Name | None = written("Start of the job, ISO 8601.")
-    identity: JobIdentity | None = written()
+    usvit_version: Name
+    state: Literal["running", "finished"]
+    started: Name = key("Start of the job, ISO 8601.")
+    identity: JobIdentity
 
 
 class ScoreCounts(Record):
     """Counts of files, studies, patients and frames."""
 
-    files: Count | None = written("All files that were found: files_scored + files_failed - files_partly.")
+    files: Count = key("All files that were found: files_scored + files_failed - files_partly.")
     files_scored: Count = key("Files with at least one row in scores.csv.")
-    files_failed: Count | None = written("Files with at least one row in failures.csv.")
-    files_partly: Count | None = written("Files in both tables: some frames were scored, others not.")
-    studies: Count | None = written("Rows of studies.csv.")
-    files_without_study: Count | None = written("Scored files that name no study; they are not in studies.csv.")
-    patients: Count | None = written("Rows of patients.csv.")
-    files_without_patient: Count | None = written("Scored files that name no patient; they are not in patients.csv.")
+    files_failed: Count = key("Files with at least one row in failures.csv.")
+    files_partly: Count = key("Files in both tables: some frames were scored, others not.")
+    studies: Count = key("Rows of studies.csv.")
+    files_without_study: Count = key("Scored files that name no study; they are not in studies.csv.")
+    patients: Count = key("Rows of patients.csv.")
+    files_without_patient: Count = key("Scored files that name no patient; they are not in patients.csv.")
     frames_scored: Count = key("Rows of scores.csv.")
     frames_unusual: Count = key("Out-of-distribution frames, which are unlike the training images.")
     frames_abstained: Count = key(
         "Frames from which the model abstains although it has a threshold: unusual frames (--abstain) and uncertain "
         "ones (--abstain-at)."
     )
-    frames_uncertain: Count | None = written(
-        "Of frames_abstained, those whose calibrated probability is in the zone of --abstain-at. Since schema 1.2."
+    frames_uncertain: Count = key(
+        "Of frames_abstained, those whose calibrated probability is in the zone of --abstain-at."
     )
     frames_seen: Count = key(
         "Frames in the training or validation data of one of the networks, or of a patient that the calibration was "
@@ -72,7 +67,7 @@ class ScoreCounts(Record):
     )
     frames_positive: Count = key("Frames decided as the positive class.")
     frames_negative: Count = key("Frames decided as not the positive class.")
-    frames_undecided: Count | None = written("Frames without a decision: abstained, or there is no threshold.")
+    frames_undecided: Count = key("Frames without a decision: abstained, or there is no threshold.")
     failures: Count = key("Rows of failures.csv.")
     products_failed: Count = key("Files of products that could not be written.")
 
@@ -109,19 +104,19 @@ class AbstentionZone(Record):
 class OodSummary(Record):
     """Out-of-distribution detection of the job."""
 
-    threshold: Number | None = nullable("An image above it is unusual; null if the model has no detector.")
-    stated_rate: Share | None = nullable("Share of images like the training images that are flagged, from training.")
-    found_rate: Share | None = nullable("Share of the images scored here that are flagged; null if there are none.")
+    threshold: Number | None = key("An image above it is unusual; null if the model has no detector.")
+    stated_rate: Share | None = key("Share of images like the training images that are flagged, from training.")
+    found_rate: Share | None = key("Share of the images scored here that are flagged; null if there are none.")
 
 
 class ScoringMember(Record):
     """One network."""
 
     model_config = OPEN
-    fold: Fold | None = written()
-    architecture: Name | None = written()
+    fold: Fold
+    architecture: Name
     weights_sha256: Sha256 | None = optional()
-    temperature: Number | None = written(null=True)
+    temperature: Number | None
     run: Name | None = optional("Name of its run, only if the networks are of several runs.")
     weight: Share | None = optional("Its weight in the mean of its fold, only in an ensemble of usvit ensemble.")
 
@@ -129,14 +124,14 @@ class ScoringMember(Record):
 class ModelSeen(Record):
     """Record of the images that the networks or the calibration have seen."""
 
-    known: Name | None = written(
+    known: Name = key(
         "copies: every seen image has a near-duplicate description. hashes: some are recognised only by their pixel "
         "hash. nothing: for some training, or for the initial weights, it is not on record which images were seen.",
         enum=["copies", "hashes", "nothing"],
     )
-    n_hashes: Count | None = written()
-    n_descriptions: Count | None = written()
-    gaps: list[SeenGap] | None = written()
+    n_hashes: Count
+    n_descriptions: Count
+    gaps: list[SeenGap]
     collections: Annotated[list[SeenCollectionRecord], Field(max_length=1000)] | None = optional(
         "Published lists of the data sets of foundation models that the networks started from.", minItems=1
     )
@@ -147,15 +142,15 @@ class ScoringModelRecord(Record):
 
     model_config = OPEN
     sha256: Sha256
-    seen: ModelSeen | None = optional("Record of seen images, since schema 1.1.")
-    classes: list[Name] | None = optional()
-    positive_class: Name | None = optional()
-    members: list[ScoringMember] | None = optional(minItems=1)
-    flip: bool | None = optional("true if probabilities are averaged with those of the mirrored image.")
-    calibration: dict[str, Any] | None = optional(null=True)
-    novelty: dict[str, Any] | None = optional(null=True)
-    device: dict[str, Any] | None = optional()
-    preprocessing: dict[str, Any] | None = optional()
+    seen: ModelSeen = key("Record of seen images.")
+    classes: list[Name]
+    positive_class: Name
+    members: list[ScoringMember] = key(minItems=1)
+    flip: bool = key("true if probabilities are averaged with those of the mirrored image.")
+    calibration: dict[str, Any] | None
+    novelty: dict[str, Any] | None
+    device: dict[str, Any]
+    preprocessing: dict[str, Any]
 
 
 class ProductRecord(Record):
@@ -172,27 +167,25 @@ class SummaryRecord(FileRecord):
     """Summary of 'usvit score'. It is written last: if it exists, all tables beside it are complete."""
 
     KIND: ClassVar[str] = "scores"
-    VERSION: ClassVar[str] = "1.2"
-    schema_version: Version | None = written()
-    research_use_only: bool | None = written(const=True)
-    classes: Classes | None = written("Class names in the order of the network's outputs.")
+    research_use_only: bool = key(const=True)
+    classes: Classes = key("Class names in the order of the network's outputs.")
     positive_class: Name = key("Class of calibrated_, spread_, mean_calibrated_, max_calibrated_ and decision.")
     counts: ScoreCounts
     failures: dict[str, Reason] = key("Code -> number of rows of failures.csv, and meaning of the code.")
-    flags: dict[str, Count] | None = written(
+    flags: dict[str, Count] = key(
         "Flag -> number of frames that have it.", additionalProperties={"type": "integer", "minimum": 1}
     )
     threshold: ScoreThresholdRecord
-    abstention: AbstentionZone | None = nullable("Null without --abstain-at. Since schema 1.2.")
-    novelty: OodSummary | None = written()
+    abstention: AbstentionZone | None = key("Null without --abstain-at.")
+    novelty: OodSummary
     model: ScoringModelRecord
-    settings: dict[str, Any] | None = written("Options of the job, without paths.")
-    versions: dict[str, Text] | None = written("Package -> version.")
-    started: Name | None = written("Start of the job, of its first process if it was resumed, ISO 8601.")
-    finished: Name | None = written("End of the job, ISO 8601.")
-    seconds: Number | None = written("Time from started to finished, including pauses of a resumed job.", minimum=0)
-    products: dict[str, ProductRecord] | None = written("Kind (sr, sc, gsps, overlay) -> files of this kind.")
-    files: dict[str, Table] | None = written(
+    settings: dict[str, Any] = key("Options of the job, without paths.")
+    versions: dict[str, Text] = key("Package -> version.")
+    started: Name = key("Start of the job, of its first process if it was resumed, ISO 8601.")
+    finished: Name = key("End of the job, ISO 8601.")
+    seconds: Number = key("Time from started to finished, including pauses of a resumed job.", minimum=0)
+    products: dict[str, ProductRecord] = key("Kind (sr, sc, gsps, overlay) -> files of this kind.")
+    files: dict[str, Table] = key(
         "Table -> its rows and the SHA-256 of the file.",
         required=[
             "scores.csv",

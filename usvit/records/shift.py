@@ -3,21 +3,7 @@
 from typing import ClassVar, Literal
 
 from usvit.estimate import Estimate, Interval
-from usvit.records.base import (
-    Classes,
-    Count,
-    FileRecord,
-    Name,
-    Number,
-    Record,
-    Share,
-    Text,
-    Version,
-    key,
-    nullable,
-    optional,
-    written,
-)
+from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.model import ContaminationRecord
 from usvit.records.values import ShareValue
 
@@ -152,13 +138,11 @@ class ShiftRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "shift"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
     command: Text
     usvit_version: Name
-    by: Name | None = nullable("Column whose values are the sets; null if each given data set is one.")
+    by: Name | None = key("Column whose values are the sets; null if each given data set is one.")
     kind: Literal["cv", "train"] = key("cv: each training is a cross-validation of the other sets; train: a hold-out.")
-    recipe: Name | None = written(null=True)
+    recipe: Name | None
     model: Name
     seed: Count
     classes: Classes

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from usvit.estimate import Interval
-from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key, nullable, optional, written
+from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key, optional
 
 MAX_RUNS = 100_000
 State = Literal["waiting", "running", "finished", "failed"]
@@ -21,7 +21,7 @@ class StudyRun(Record):
     )
     kind: Literal["cv", "train", "pretrain", "transfer", "test", "bench"] = key("Command that makes the run.")
     seed: _Seed
-    needs: list[Name] = written("Runs that have to be finished before this one.", empty=list)
+    needs: list[Name] = key("Runs that have to be finished before this one.")
     state: State = key(_STATE)
     attempts: Count = key(
         "Number of completed attempts; an attempt that ended because the study was killed does not count."
@@ -51,65 +51,63 @@ class StudyColumn(Record):
 class PaperFigure(Record):
     """Figure of the paper."""
 
-    printed: Text = written("Figure as the paper prints it, such as 86.7%, 81.8% ± 0.2% or 84% to 85%.", empty=str)
-    value: Number | None = written("The figure as a number; the middle of a printed range.")
+    printed: Text = key("Figure as the paper prints it, such as 86.7%, 81.8% ± 0.2% or 84% to 85%.")
+    value: Number = key("The figure as a number; the middle of a printed range.")
     sd: Number | None = optional("The printed standard deviation.", null=True, minimum=0)
 
 
 class StudyFigure(Record):
     """Our figure beside the paper's."""
 
-    value: Number | None = nullable()
-    ci95: Interval | None = nullable()
-    method: Text | None = nullable()
-    n_groups: Count | None = nullable()
-    warning: Text | None = nullable()
-    reason: Text | None = nullable("Reason why there is no value.")
-    paper: PaperFigure | None = nullable()
+    value: Number | None
+    ci95: Interval | None
+    method: Text | None
+    n_groups: Count | None
+    warning: Text | None
+    reason: Text | None = key("Reason why there is no value.")
+    paper: PaperFigure | None
     difference: Number | None = optional(
         "Our value minus the paper's, or minus the nearer end of a printed range; null if they are not compared.",
         null=True,
     )
-    within: bool | None = nullable(
+    within: bool | None = key(
         "true if the difference is at most the column's tolerance, or, without a tolerance, if the paper's value lies "
         "in our 95 % interval; null if they are not compared."
     )
-    within_reason: Text | None = nullable("Reason why they are not compared.")
+    within_reason: Text | None = key("Reason why they are not compared.")
 
 
 class StudyTableRow(Record):
     """Row of the table."""
 
     name: Text
-    group: Text | None = nullable("Heading above rows that belong together, such as a data set.")
-    model: Name | None = nullable()
-    note: Text | None = nullable()
-    runs: dict[str, Name] = written("Step -> its run, for the first seed.", empty=dict)
-    seed: _Seed | None = written()
-    state: State | None = written("State of the row: failed if one of its runs failed, finished if all are.")
-    n_images: Count | None = nullable("Test images, if the row has a single run.", minimum=1)
-    n_groups: Count | None = nullable(minimum=1)
-    figures: dict[str, StudyFigure] = written("Column -> figure.", empty=dict)
+    group: Text | None = key("Heading above rows that belong together, such as a data set.")
+    model: Name | None
+    note: Text | None
+    runs: dict[str, Name] = key("Step -> its run, for the first seed.")
+    seed: _Seed
+    state: State = key("State of the row: failed if one of its runs failed, finished if all are.")
+    n_images: Count | None = key("Test images, if the row has a single run.", minimum=1)
+    n_groups: Count | None = key(minimum=1)
+    figures: dict[str, StudyFigure] = key("Column -> figure.")
 
 
 class Spread(Record):
     """Spread of one figure over seeds."""
 
-    n: Count | None = written("Finished runs whose figure is known.")
-    mean: Number | None = nullable()
-    sd: Number | None = nullable(
-        "Standard deviation with n - 1 in the denominator; not a confidence interval.", minimum=0
-    )
-    min: Number | None = nullable()
-    max: Number | None = nullable()
+    n: Count = key("Finished runs whose figure is known.")
+    mean: Number | None
+    sd: Number | None = key("Standard deviation with n - 1 in the denominator; not a confidence interval.", minimum=0)
+    min: Number | None
+    max: Number | None
 
 
 class SpreadRow(Record):
     """Spread of a row's figures over seeds."""
 
     name: Text
-    group: Text | None = nullable()
-    figures: dict[str, Spread] = written(empty=dict)
+    group: Text | None
+    figures: dict[str, Spread]
 
 
 class StudyCorrelation(Record):
@@ -127,9 +125,9 @@ class StudyPaper(Record):
     """The table that the study is compared with."""
 
     key: Name | None = optional("Short name of the paper.", null=True)
-    source: Text = written(empty=str)
-    table: Text = written(empty=str)
-    protocol: Text = written(empty=str)
+    source: Text
+    table: Text
+    protocol: Text
 
 
 class StudyRecord(FileRecord):
@@ -139,41 +137,38 @@ class StudyRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "study"
-    VERSION: ClassVar[str] = "2.1"
-    schema_version: Annotated[str, Field(pattern=r"^2\.\d{1,4}$")]
     name: Name
-    title: Text = written(empty=str)
+    title: Text
     state: Literal["running", "finished", "partly"] = key(
         "partly: the study ended, but a run failed. running: the study is under way, or was stopped."
     )
     created: Name = key(format="date-time")
     finished: Name | None = optional("End of the last call that ran something.", format="date-time")
-    command: Text | None = written("The command that began the study.")
-    usvit_version: Name | None = written()
-    columns: list[StudyColumn] = written("Columns of the table.", empty=list, minItems=1)
-    seeds: list[_Seed] = written("Seeds of the study; the table shows the first.", empty=list, minItems=1)
-    other_dataset: Text | None = written(
-        "Data set that replaced those of the study's file (--dataset); nothing is compared with the paper then.",
-        null=True,
+    command: Text = key("The command that began the study.")
+    usvit_version: Name
+    columns: list[StudyColumn] = key("Columns of the table.", minItems=1)
+    seeds: list[_Seed] = key("Seeds of the study; the table shows the first.", minItems=1)
+    other_dataset: Text | None = key(
+        "Data set that replaced those of the study's file (--dataset); nothing is compared with the paper then."
     )
-    scale: Literal["paper", "tiny"] = written(
-        "tiny: tiny networks on generated images, whose figures say nothing about the paper.", empty=lambda: "paper"
+    scale: Literal["paper", "tiny"] = key(
+        "tiny: tiny networks on generated images, whose figures say nothing about the paper."
     )
-    changed: list[Text] = written("Settings of the command line, for all runs.", empty=list)
-    paper: StudyPaper | None = written(null=True)
-    notes: list[Text] = written(empty=list)
+    changed: list[Text] = key("Settings of the command line, for all runs.")
+    paper: StudyPaper | None
+    notes: list[Text]
     contamination: dict[str, Text] | None = optional(
-        "Run -> warning, for runs that were tested on pre-training data of a foundation model, since schema 2.1.",
+        "Run -> warning, for runs that were tested on pre-training data of a foundation model.",
         minProperties=1,
     )
-    runs_folder: Text = written("Folder of the runs, relative to that of the study.", empty=lambda: "runs")
-    engine: Literal["sequential", "ray"] | None = written(
-        "Engine of the last call that ran something; null before the first such call.", null=True
+    runs_folder: Text = key("Folder of the runs, relative to that of the study.")
+    engine: Literal["sequential", "ray"] | None = key(
+        "Engine of the last call that ran something; null before the first such call."
     )
-    cpus: Count | None = written("Threads of each run.", null=True, minimum=1)
+    cpus: Count | None = key("Threads of each run.", minimum=1)
     runs: Annotated[list[StudyRun], Field(min_length=1, max_length=MAX_RUNS)]
     table: Annotated[list[StudyTableRow], Field(max_length=MAX_RUNS)]
     seed_spread: Annotated[list[SpreadRow], Field(max_length=MAX_RUNS)] = key(
         "Spread over seeds; empty for a single seed."
     )
-    correlations: list[StudyCorrelation] = written("Correlations of columns that the study's file names.", empty=list)
+    correlations: list[StudyCorrelation] = key("Correlations of columns that the study's file names.")

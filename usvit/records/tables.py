@@ -66,10 +66,8 @@ class ScoreRow(CsvRow):
     kind: Literal["dicom", "picture"]
     n_frames: Annotated[int, Field(ge=1)] = key("Frames of the file, scored or not.")
     decision: Text | None = key("The positive class, 'not' and the positive class, or empty.")
-    abstained: Text | None = optional(
-        "Reason for abstaining: 'unusual' or 'uncertain'; empty if there is a decision, or no threshold. Since schema "
-        "1.2 of summary.json.",
-        null=True,
+    abstained: Text | None = key(
+        "Reason for abstaining: 'unusual' or 'uncertain'; empty if there is a decision, or no threshold."
     )
     threshold: Number | None
     threshold_origin: Text | None

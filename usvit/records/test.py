@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, Version, key, nullable, optional
+from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.model import ContaminationRecord
 from usvit.records.tables import CsvRow
 from usvit.records.values import ShareValue
@@ -49,7 +49,7 @@ class TestSource(Record):
     n_classes: Count
     n_classes_with_images: Count
     left_out: Count = key("Images that have no label, or one that ImageNet-1k does not have (ObjectNet).")
-    seen: Count | None = nullable(
+    seen: Count | None = key(
         "Images that a classifier was trained on, and others of their groups; null if none could be compared."
     )
     seen_dropped: bool = key("True if these images were left out; false if they were tested (leaks=report).")
@@ -69,7 +69,7 @@ class TestResult(Record):
     n_images: Count = key(minimum=1)
     n_outputs: Count = key("Number of competing outputs.", minimum=2)
     top1: ShareValue = key("Share of images whose decision is right.")
-    top5: ShareValue | None = nullable(
+    top5: ShareValue | None = key(
         "Share of images with a right class among the five most probable; null for up to five outputs."
     )
     mean_class_accuracy: Share = key(
@@ -108,15 +108,12 @@ class TestRecord(FileRecord):
 
     __test__: ClassVar[bool] = False  # for pytest: this is no class of tests
     KIND: ClassVar[str] = "test"
-    VERSION: ClassVar[str] = "1.1"
-    schema_version: Version
     classifiers: list[TestedClassifier] = key(minItems=1)
     sources: list[TestSource] = key(minItems=1)
     results: list[TestResult] = key(minItems=1)
     disagreement: list[DisagreementMatrix] = key("One entry for each source; empty for a single classifier and head.")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
-        "Tested data sets that a foundation model behind a classifier was pre-trained on (--allow-contaminated), since "
-        "schema 1.1.",
+        "Tested data sets that a foundation model behind a classifier was pre-trained on (--allow-contaminated).",
         minItems=1,
     )
     machine: TestMachine

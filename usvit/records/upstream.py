@@ -5,21 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from usvit.estimate import Estimate
-from usvit.records.base import (
-    Classes,
-    Count,
-    FileRecord,
-    Fold,
-    Name,
-    Number,
-    Record,
-    Share,
-    Text,
-    Version,
-    nullable,
-    optional,
-    written,
-)
+from usvit.records.base import Classes, Count, FileRecord, Fold, Name, Number, Record, Share, Text, key, optional
 from usvit.records.model import TUNE, ContaminationRecord
 
 
@@ -30,18 +16,14 @@ class KeptWeights(Record):
     """
 
     model_config = ConfigDict(json_schema_extra={"x-open": {"type": ["number", "null"]}})
-    fold: Fold | None = written()
-    step: Count | None = written(minimum=1)
-    epoch: Number | None = written(minimum=0)
-    lr: float | None = written("Learning rate; finite, but without an upper limit.", minimum=0)
-    train_loss: float | None = written(
-        "Mean loss since the previous evaluation; may be negative for Grafit.", null=True
-    )
-    val_loss: float | None = written("Null without validation images.", null=True)
-    val_accuracy: Share | None = written(
-        "Null without validation images, or if the objective has no accuracy.", null=True
-    )
-    val_auc: Number | None = written("Always null here; only cross-validations have a value.", null=True, const=None)
+    fold: Fold
+    step: Count = key(minimum=1)
+    epoch: Number = key(minimum=0)
+    lr: float = key("Learning rate; finite, but without an upper limit.", minimum=0)
+    train_loss: float | None = key("Mean loss since the previous evaluation; may be negative for Grafit.")
+    val_loss: float | None = key("Null without validation images.")
+    val_accuracy: Share | None = key("Null without validation images, or if the objective has no accuracy.")
+    val_auc: Number | None = key("Always null here; only cross-validations have a value.", const=None)
     images_per_second: Number | None = optional(null=True, minimum=0)
 
 
@@ -49,29 +31,27 @@ class PretrainRecord(FileRecord):
     """Figures of the weights that a pre-training kept."""
 
     KIND: ClassVar[str] = "pretrain"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version | None = written()
-    kept: list[KeptWeights] = written("One entry for each fold.", empty=list, minItems=1)
+    kept: list[KeptWeights] = key("One entry for each fold.", minItems=1)
 
 
 class TransferImages(Record):
     """Images of a transfer."""
 
-    source: Text | None = written()
-    classes: Classes = written(empty=list)
-    chosen_on: Text | None = written("Description of the validation images, which are never the test images.")
-    n_train: Count | None = written(minimum=1)
-    n_val: Count = written(empty=int)
-    n_test: Count | None = written("Number of test images, without those that were dropped.", minimum=1)
+    source: Text
+    classes: Classes
+    chosen_on: Text = key("Description of the validation images, which are never the test images.")
+    n_train: Count = key(minimum=1)
+    n_val: Count
+    n_test: Count = key("Number of test images, without those that were dropped.", minimum=1)
 
 
 class Dropped(Record):
     """Test images that were left out."""
 
-    seen_by_weights: Count | None = nullable(
+    seen_by_weights: Count | None = key(
         "Test images that the initial weights were trained on, and others of their groups; null if not examined."
     )
-    in_training: Count | None = nullable("Test images with the same pixels as a training or validation image.")
+    in_training: Count | None = key("Test images with the same pixels as a training or validation image.")
 
 
 class TransferEstimate(Estimate):
@@ -95,9 +75,9 @@ class RetrievalIntervals(Record):
 class TransferRow(Record):
     """Line of the printed table."""
 
-    name: Text = written(empty=str)
+    name: Text
     accuracy: TransferEstimate
-    mean_class_accuracy: Share | None = written()
+    mean_class_accuracy: Share
     first_draw: TransferEstimate | None = optional(
         "Accuracy of the first draw with the interval over test images, only for fewshot."
     )
@@ -120,12 +100,12 @@ class TransferRow(Record):
 class UpstreamValidation(Record):
     """Validation figures of the 'usvit pretrain' run that made the weights; null if unknown."""
 
-    val_accuracy: Share | None = nullable()
-    val_loss: float | None = nullable()
-    validation: Text | None = nullable(
+    val_accuracy: Share | None
+    val_loss: float | None
+    validation: Text | None = key(
         "Identifier of the validation images; only figures with the same identifier are comparable."
     )
-    name: Text | None = nullable()
+    name: Text | None
 
 
 class Chosen(Record):
@@ -140,70 +120,66 @@ class Chosen(Record):
     final: Text | None = optional(null=True)
     val_accuracy: Share | None = optional(null=True)
     leave_one_out_accuracy: Number | None = optional()
-    clusters: Count | None = optional("Number of clusters; from version 1.1 on.")
+    clusters: Count | None = optional("Number of clusters.")
 
 
 class Candidate(Record):
     """One of several upstream networks."""
 
-    name: Text = written(empty=str)
-    weights: Text | None = written()
-    upstream_val_accuracy: Number | None = nullable()
-    upstream_validation: Text | None = nullable()
-    downstream_val_accuracy: Number | None = nullable()
+    name: Text
+    weights: Text
+    upstream_val_accuracy: Number | None
+    upstream_validation: Text | None
+    downstream_val_accuracy: Number | None
     test: TransferEstimate
 
 
 class ChoiceRecord(Record):
     """Network that a criterion chose."""
 
-    name: Text | None = nullable()
-    reason: Text | None = nullable()
+    name: Text | None
+    reason: Text | None
 
 
 class ChoiceDifference(Record):
     """Difference between the two choices on the test images."""
 
     accuracy: TransferEstimate
-    mcnemar: dict[str, Any] | None = nullable()
+    mcnemar: dict[str, Any] | None
 
 
 class Recommended(Record):
     """Choice among several upstream networks (Steiner et al. 2022, section 4.5)."""
 
-    kept: Text | None = written()
-    candidates: list[Candidate] = written(empty=list, minItems=2)
-    by_upstream_validation: ChoiceRecord = written(empty=ChoiceRecord)
-    by_adapting_all: ChoiceRecord = written(empty=ChoiceRecord)
-    difference: ChoiceDifference | None = nullable()
-    difference_of: Text | None = written()
+    kept: Text
+    candidates: list[Candidate] = key(minItems=2)
+    by_upstream_validation: ChoiceRecord
+    by_adapting_all: ChoiceRecord
+    difference: ChoiceDifference | None
+    difference_of: Text
 
 
 class TransferRecord(FileRecord):
     """Evaluation of upstream weights on other images."""
 
     KIND: ClassVar[str] = "transfer"
-    VERSION: ClassVar[str] = "1.2"
-    schema_version: Version | None = written()
-    how: Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "finetune"] | None = written()
-    images: TransferImages = written(empty=TransferImages)
-    dropped: Dropped = written(empty=Dropped)
-    model: Name | None = written()
-    tune: Name | None = written(enum=TUNE)
-    image_size: Count | None = written(minimum=32)
-    weights: dict[str, Any] = written(empty=dict, required=["source", "name", "sha256"])
-    upstream: UpstreamValidation = written(empty=UpstreamValidation)
-    summary: list[TransferRow] = written(
+    how: Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "finetune"]
+    images: TransferImages
+    dropped: Dropped
+    model: Name
+    tune: Name = key(enum=TUNE)
+    image_size: Count = key(minimum=32)
+    weights: dict[str, Any] = key(required=["source", "name", "sha256"])
+    upstream: UpstreamValidation
+    summary: list[TransferRow] = key(
         "The printed table. The predictions are those of the last line; for fewshot, those of its first draw.",
-        empty=list,
         minItems=1,
     )
-    chosen: Chosen = written(empty=Chosen)
-    predictions: Name | None = written(null=True, enum=["predictions.csv", None])
-    predictions_missing: Text | None = written("Reason why there is no predictions.csv.", null=True)
+    chosen: Chosen
+    predictions: Name | None = key(enum=["predictions.csv", None])
+    predictions_missing: Text | None = key("Reason why there is no predictions.csv.")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
-        "Tested data sets that a foundation model behind the weights was pre-trained on (--allow-contaminated), since "
-        "schema 1.2.",
+        "Tested data sets that a foundation model behind the weights was pre-trained on (--allow-contaminated).",
         minItems=1,
     )
-    recommended: Recommended | None = written("Choice among upstream networks; null for a single one.", null=True)
+    recommended: Recommended | None = key("Choice among upstream networks; null for a single one.")

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from usvit.estimate import Estimate
-from usvit.records.base import Count, Number, Record, Text, key, optional, written
+from usvit.records.base import Count, Number, Record, Text, key, optional
 
 NonNegative = Annotated[Estimate, Field(json_schema_extra={"properties": {"value": {"minimum": 0}}})]
 ShareValue = Annotated[Estimate, Field(json_schema_extra={"properties": {"value": {"minimum": 0, "maximum": 1}}})]
@@ -16,6 +16,6 @@ class MeanSd(Record):
 
     mean: Number | None
     sd: Number | None = key(minimum=0)
-    n_folds: Count | None = written("Folds whose value is known.")
-    n_skipped: Count | None = written("Folds left out because their value is undefined.")
+    n_folds: Count = key("Folds whose value is known.")
+    n_skipped: Count = key("Folds left out because their value is undefined.")
     reason: Text | None = optional(minLength=1)

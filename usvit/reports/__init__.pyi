@@ -6,7 +6,6 @@ from .comparison import compare
 from .content import Options
 from .formatting import p_words as p_words
 from .formatting import plural as plural
-from .formatting import quoted as quoted
 from .formatting import usefulness as usefulness
 from .node_page import node_page as node_page
 from .node_page import size_in_words as size_in_words

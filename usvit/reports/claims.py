@@ -32,8 +32,6 @@ def claims_title(record: CompareRecord) -> str:
         said = f"Equivalence with a margin of {margin:g}: two one-sided tests at 5 %, which is the 90 % interval"
     else:
         return ""
-    if record.primary_figure is None:  # before schema 1.4
-        return f"{said}:"
     return (
         f"{said}. Verdicts are about the primary figure ({record.primary_figure}), with p after Holm's correction "
         f"below {level}; other figures are shown without:"

@@ -11,7 +11,7 @@ from usvit.estimate import Estimate
 from usvit.evaluation import decided_at, rows_of
 from usvit.metrics.figure_table import main_table
 from usvit.metrics.prevalence import check_prevalence, prevalence_section
-from usvit.records import AtPrevalence, AuditRecord, Headline, MeanSd, MetricsRecord, RunRecord, fitting, load_record
+from usvit.records import AtPrevalence, AuditRecord, MeanSd, MetricsRecord, RunRecord, fitting, load_record
 from usvit.reports.author_answers import Answers
 from usvit.reports.cases import Cases, find_cases
 from usvit.reports.checklists import Checklist, fill_checklists
@@ -20,7 +20,7 @@ from usvit.reports.evaluations import COUNTS, checks_of_evaluation, lead_of
 from usvit.reports.figures import fold_strip, loss_curves, precision_recall, roc_by_class, roc_with_band
 from usvit.reports.figures_probability import calibration_plot, decision_plot
 from usvit.reports.figures_selective import risk_coverage_plot, rule_out_plot
-from usvit.reports.formatting import NOT_RECORDED, estimate, quoted, short, spread
+from usvit.reports.formatting import NOT_RECORDED, estimate, short, spread
 from usvit.reports.lead import lead_of_run
 from usvit.reports.leakage import Check, leakage_checks
 from usvit.reports.limitations import limits_of
@@ -133,7 +133,7 @@ class ReportContent:
         """Reason -> rules for which there is no threshold, if a single set of images was tested."""
         found: dict[str, list[str]] = {}
         single = not self.cross_validated and not self.run.metrics.external  # an external test chooses none
-        for point in self.run.metrics.operating_points or () if single else ():
+        for point in self.run.metrics.operating_points if single else ():
             if point.pooled is None:
                 found.setdefault(point.reason or NOT_RECORDED, []).append(point.rule)
         return found
@@ -142,11 +142,6 @@ class ReportContent:
     def count_words(self) -> dict[str, str]:
         """Key of the counts of an external test -> what it counts."""
         return COUNTS
-
-    @property
-    def quoted(self) -> Headline:
-        """The figures that a reader should quote."""
-        return quoted(self.run.metrics)
 
     @property
     def positive(self) -> str:
@@ -202,14 +197,14 @@ def _at_prevalence(run: Run, prevalence: float | None) -> AtPrevalence | None:
         return run.metrics.at_prevalence
     check_prevalence(prevalence)
     rows = rows_of(run.test, "test", run.metrics.classes)
-    decided = decided_at(rows, run.metrics.positive_class, run.metrics.operating_points or [])
+    decided = decided_at(rows, run.metrics.positive_class, run.metrics.operating_points)
     found = prevalence_section(decided.reference, decided.called, rows.group, prevalence)
     return AtPrevalence.model_validate(found)
 
 
 def _headline(metrics: MetricsRecord) -> tuple[Measure, ...]:
     pooled, means, positive = metrics.pooled, metrics.mean_sd, metrics.positive_class
-    own = quoted(metrics)
+    own = metrics.headline
     return tuple(
         Measure(
             row.titled(str(row.page), positive),
@@ -236,20 +231,15 @@ def _plots(run: Run) -> dict[str, Plot]:
     if len(classes) > 2:
         areas = [short(pooled.auc[f"{name}_vs_rest"]) for name in classes]
         plots["roc_classes"] = roc_by_class(run.test, classes, areas)
-    average = (pooled.average_precision or {}).get(positive)
-    plots["precision_recall"] = precision_recall(
-        run.test, positive, estimate(average) if average else "not recorded", by_fold=several
-    )
-    calibration = metrics.calibration and metrics.calibration.pooled
-    if calibration and positive in calibration.classes:
-        shown = calibration.classes[positive].reliability
-        plots["calibration"] = calibration_plot(shown.bins, short(shown.ece))
-    if metrics.decision_curve:
-        plots["decision"] = decision_plot(metrics.decision_curve)
-    if selective := metrics.selective:  # since schema 1.5
-        plots["risk_coverage"] = risk_coverage_plot(selective.risk_coverage, short(selective.risk_coverage.area))
-        if selective.rule_out:
-            plots["rule_out"] = rule_out_plot(selective.rule_out)
+    average = pooled.average_precision[positive]
+    plots["precision_recall"] = precision_recall(run.test, positive, estimate(average), by_fold=several)
+    shown = metrics.calibration.pooled.classes[positive].reliability
+    plots["calibration"] = calibration_plot(shown.bins, short(shown.ece))
+    plots["decision"] = decision_plot(metrics.decision_curve)
+    curve = metrics.selective.risk_coverage
+    plots["risk_coverage"] = risk_coverage_plot(curve, short(curve.area))
+    if metrics.selective.rule_out:
+        plots["rule_out"] = rule_out_plot(metrics.selective.rule_out)
     if several:
         plots["folds"] = fold_strip(_strip_rows(metrics))
     return plots
@@ -268,13 +258,12 @@ def _strip_rows(metrics: MetricsRecord) -> list[tuple[str, Estimate, list[float]
 
 def best_steps(record: RunRecord) -> dict[int, int]:
     """Return fold -> step whose weights were kept, from ``run.json``."""
-    results = record.results or []
-    return {one.fold: one.best_step for one in results if one.fold is not None and one.best_step is not None}
+    return {one.fold: one.best_step for one in record.results if one.best_step is not None}
 
 
 def config_text(record: RunRecord) -> str | None:
     """Return the configuration in ``run.json`` as YAML; None if there is none."""
-    config = record.config and record.config.as_written()
+    config = record.config.as_written()
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else None
 
 
@@ -285,7 +274,7 @@ def _audit(run: Run, path: Path | None) -> AuditRecord | None:
             return None
     file = path / "audit.json" if path.is_dir() else path
     audit = load_record(file, AuditRecord, follow=path is file)
-    ours, theirs = run.record.data and run.record.data.manifest_sha256, audit.manifest_sha256
+    ours, theirs = run.record.data.manifest_sha256, audit.manifest_sha256
     if theirs != ours:
         raise UsvitError(
             f"{file} is an audit of other images than the run's (manifest {theirs[:12]}..., the run's "
@@ -313,7 +302,7 @@ def _data_card(card: DataCard) -> ShownImages:
 
 
 def _model_card(run: Run, facts: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    licences = {name: text for one in run.metadata.values() for name, text in (one.data_licenses or {}).items()}
+    licences = {name: text for one in run.metadata.values() for name, text in one.data_licenses.items()}
     rows: list[tuple[str, str | None]] = [
         ("Network", facts.get("model")),
         ("Input", " ".join(filter(None, [facts.get("inputs"), facts.get("preprocessing")]))),

@@ -19,7 +19,7 @@ COUNTS = {
     "labelled_not_scored": "labels that match no scored image",
     "scored_not_labelled": "scored files without a label",
     "copies_left_out": "second copies of a file, which do not count",
-    "seen_images_left_out": "images left out because the model or its calibration knew the group",
+    "seen_images_left_out": "images left out because their group was used for the model or its calibration",
 }
 """Key of ``external.counts`` -> what it counts."""
 
@@ -61,7 +61,7 @@ def _networks(run: Run) -> str:
 
 def facts_of_evaluation(run: Run) -> dict[str, str | None]:
     """Return the facts by which an evaluation differs from a run; None removes one that would be wrong."""
-    external, points = run.metrics.external, run.metrics.operating_points or []
+    external, points = run.metrics.external, run.metrics.operating_points
     chosen = [one for one in points if one.pooled is not None]
     design = "external test of a frozen model" if external else "evaluation of a table of predictions"
     thresholds = "; ".join(f"{one.rule} ({one.source})" for one in chosen)
@@ -81,12 +81,12 @@ def facts_of_evaluation(run: Run) -> dict[str, str | None]:
     assert run.evaluated is not None
     left_out = [
         f"{count(n)} {COUNTS[name]}"
-        for name, n in (external.counts or {}).items()
+        for name, n in external.counts.items()
         if n and name in COUNTS and name not in ("label_rows", "labels")
     ]
     return facts | {
         "external": f"This is an external test on {plural(run.metrics.n_images, str(external.unit), _units(run))} in "
-        f"{plural(run.metrics.n_groups, 'group')}. Images that the model has seen: {_seen(external)}",
+        f"{plural(run.metrics.n_groups, 'group')}. Images seen in training: {_seen(external)}",
         "model": f"A frozen model of {_networks(run)}.",
         "technique": f"deep learning, neural networks for images ({_networks(run)})",
         "exclusions": f"Not used: {'; '.join(left_out) or 'none'}.",
@@ -113,7 +113,7 @@ def _failed(external: External) -> str:
 
 def checks_of_evaluation(run: Run) -> list[Check]:
     """Return what is known about images that the model has seen."""
-    question = "Has the model seen a tested image, a near-duplicate of one, or another image of its group?"
+    question = "Was the model trained on a tested image, a near-duplicate of one, or another image of its group?"
     external = run.metrics.external
     if external is None:
         why = "Not known: a table does not say on which images its model was trained"

@@ -50,7 +50,7 @@ def decision_plot(curve: DecisionCurveRecord) -> Plot:
     thresholds = np.array(curve.thresholds, dtype=np.float64)
     model = np.array(curve.model, dtype=np.float64)  # None becomes NaN, which is not drawn
     everybody = np.array(curve.treat_all, dtype=np.float64)
-    band = curve.band  # since schema 1.3; null where it cannot be computed
+    band = curve.band  # null where it cannot be computed
     best = np.maximum(everybody, 0)
     top = max(curve.prevalence or 0, float(np.nanmax(model, initial=0.0))) * 1.08 or 1.0
 

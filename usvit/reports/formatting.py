@@ -9,7 +9,7 @@ from jinja2 import Undefined
 from usvit.data.splits import Contamination, contamination_warning
 from usvit.estimate import Estimate
 from usvit.estimate_text import WORDS, clear_of, estimate_text, fixed, interval_text
-from usvit.records import ContaminationRecord, DecisionCurveRecord, Headline, MeanSd, MetricsRecord
+from usvit.records import ContaminationRecord, DecisionCurveRecord, MeanSd
 
 NOT_RECORDED = "not recorded"
 
@@ -95,9 +95,6 @@ def absent(value: Any) -> str:
 
 def usefulness(curve: DecisionCurveRecord) -> str:
     """Describe the thresholds at which the model is better than both defaults, according to the simultaneous band."""
-    if curve.estimated_useful is None:  # until schema 1.2
-        ranges = _ranges(curve.useful)
-        return f"the estimate alone lies above both defaults at {ranges}" if ranges else "nowhere above both defaults"
     if curve.band is None:
         return f"no band and therefore no statement: {curve.band_reason}"
     estimated, sure = _ranges(curve.estimated_useful), _ranges(curve.useful)
@@ -108,26 +105,5 @@ def usefulness(curve: DecisionCurveRecord) -> str:
     return f"better than both defaults at {sure} (the estimate alone lies above them at {estimated})"
 
 
-def _ranges(runs: Iterable[Sequence[float]] | None) -> str:
-    return ", ".join(f"{a:.2f}" if a == b else f"{a:.2f} to {b:.2f}" for a, b in runs or ())
-
-
-def quoted(metrics: MetricsRecord) -> Headline:
-    """Return the figures that a reader should quote.
-
-    These are the headline of ``metrics.json``, the means within folds. For a file from an earlier usvit they are the
-    pooled figures, and ``explains`` says so.
-    """
-    if metrics.headline is not None:
-        return metrics.headline
-    pooled, positive = metrics.pooled, metrics.positive_class
-    return Headline.model_construct(
-        auc=pooled.auc[f"{positive}_vs_rest"],
-        auc_macro_ovr=pooled.auc_macro_ovr,
-        accuracy=pooled.accuracy,
-        balanced_accuracy=pooled.balanced_accuracy,
-        sensitivity=pooled.sensitivity[positive],
-        specificity=pooled.specificity[positive],
-        brier=pooled.brier,
-        explains="An earlier usvit wrote metrics.json, without means within folds; 'usvit evaluate' computes them.",
-    )
+def _ranges(runs: Iterable[Sequence[float]]) -> str:
+    return ", ".join(f"{a:.2f}" if a == b else f"{a:.2f} to {b:.2f}" for a, b in runs)

@@ -24,7 +24,7 @@ def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
             "patient may be in both the training and the test split, and the intervals, which then count images or "
             "near-duplicates, may be too narrow."
         )
-    of_class = {name: n for name, n in (metrics.class_groups or {}).items() if n}
+    of_class = {name: n for name, n in metrics.class_groups.items() if n}
     rarest = min(of_class, key=lambda name: of_class[name], default="")
     fewest = min(metrics.n_groups, of_class.get(rarest, metrics.n_groups))
     if fewest < FEW_GROUPS:

@@ -6,7 +6,6 @@ from typing import Any
 from usvit.estimate import Estimate
 from usvit.markup import markdown_text as text
 from usvit.records import OutcomeRecord, ProcedureRecord
-from usvit.records.run import DeviceRecord
 from usvit.reports.content import ReportContent
 from usvit.reports.contradictions import MAX_SHOWN, contradictions, contradictions_sentences
 from usvit.reports.evaluations import COUNTS
@@ -87,7 +86,7 @@ def _warnings(content: ReportContent) -> list[str]:
         )
     if run.state != "finished":
         found.append("This run is not marked as finished.")
-    found += content.run.metrics.warnings or []
+    found += content.run.metrics.warnings
     return [f"> **{text(one)}**" for one in found]
 
 
@@ -103,8 +102,7 @@ def _results(content: ReportContent) -> str:
     body = f"Tested: {text(tested(content.run))}.\n\n"
     body += _rows([*header, *(["Pooled", "SD of the folds"] if several else [])], rows)
     body += _remarks(headline_remarks(content.run.metrics))
-    if headline := content.run.metrics.headline:
-        body += f"{text(headline.explains)}\n\n"
+    body += f"{text(content.run.metrics.headline.explains)}\n\n"
     if several:
         area = f"{content.positive}_vs_rest"
         body += (
@@ -127,7 +125,7 @@ def _remarks(sentences: list[str]) -> str:
 
 def _patients(content: ReportContent) -> str:
     metrics = content.run.metrics
-    several = len(metrics.folds) > 1 and metrics.patients is not None and metrics.patients.headline is not None
+    several = len(metrics.folds) > 1
     rows = [
         [one.probability, "AUC" if one.name == "auc" else one.name, _or_reason(one.headline)]
         + ([_or_reason(one.pooled)] if several else [])
@@ -143,9 +141,9 @@ def _external(content: ReportContent) -> str:
     external = content.run.metrics.external
     if external is None:
         return ""
-    body = f"Images that the model has seen: {text(external.seen.answer if external.seen else NOT_RECORDED)}\n\n"
-    counts = external.counts or {}
-    body += _rows(["What", "Number"], ([COUNTS.get(name, name), count(n)] for name, n in counts.items()))
+    body = f"Images seen in training: {text(external.seen.answer)}\n\n"
+    counts = external.counts.items()
+    body += _rows(["What", "Number"], ([COUNTS.get(name, name), count(n)] for name, n in counts))
     failures = external.failures
     if failures.share is None:
         body += f"Images that could not be scored: not known ({text(failures.reason)}).\n\n"
@@ -156,10 +154,10 @@ def _external(content: ReportContent) -> str:
     decided = [(f"{one.rule}, of the images it decided", one.outcome) for one in external.abstained.decided_only]
     if rows := [[rule, short(one.sensitivity), short(one.specificity)] for rule, one in (*worst, *decided)]:
         body += _rows(["Threshold", "Sensitivity", "Specificity"], rows)
-    if one := external.calibrated:
-        figures = [("Slope", one.slope), ("Intercept", one.intercept), ("In the large", one.in_the_large)]
-        title = f"Calibrated probability of {content.positive}"
-        body += _rows([title, ""], ([name, short(value)] for name, value in figures))
+    one = external.calibrated
+    calibrated = [("Slope", one.slope), ("Intercept", one.intercept), ("In the large", one.in_the_large)]
+    title = f"Calibrated probability of {content.positive}"
+    body += _rows([title, ""], ([name, short(value)] for name, value in calibrated))
     return _section("What was counted", body)
 
 
@@ -187,7 +185,7 @@ def _by_class(content: ReportContent) -> str:
 
 def _points(content: ReportContent) -> str:
     rows = []
-    for point in content.run.metrics.operating_points or []:
+    for point in content.run.metrics.operating_points:
         if not content.cross_validated and point.pooled is None and not point.rule.startswith("frozen"):
             continue
         for one in point.folds:
@@ -196,7 +194,7 @@ def _points(content: ReportContent) -> str:
             else:
                 rows.append([point.rule, one.fold, one.reason, "", "", "", ""])
         several = "pooled" if len(point.folds) > 1 else content.run.tested_set
-        if point.procedure:  # since schema 1.3
+        if point.procedure:
             rows.append([point.rule, f"{several}, procedure", "", *_four(point.procedure)])
         if point.pooled and (len(point.folds) > 1 or point.procedure):
             given = ", given these thresholds" if point.procedure else ""
@@ -227,12 +225,11 @@ def _at_prevalence(content: ReportContent) -> str:
 
 
 def _abstention(content: ReportContent) -> str:
-    metrics, body = content.run.metrics, ""
-    if metrics.selective:  # since schema 1.5
-        body += f"AURC {short(metrics.selective.risk_coverage.area)}.\n\n"
-        if metrics.selective.reason:
-            body += f"No deferral and no rule-out: {text(metrics.selective.reason)}.\n\n"
-    if metrics.selective and not metrics.selective.reason:
+    metrics = content.run.metrics
+    body = f"AURC {short(metrics.selective.risk_coverage.area)}.\n\n"
+    if metrics.selective.reason:
+        body += f"No deferral and no rule-out: {text(metrics.selective.reason)}.\n\n"
+    else:
         body += "Intervals below take the cuts as given.\n\n"
         body += _rows(
             ["Deferred", "Error of the rest", "Sensitivity", "Specificity"],
@@ -249,7 +246,7 @@ def _abstention(content: ReportContent) -> str:
                 for point in metrics.selective.rule_out
             ),
         )
-    for entry in metrics.conformal or []:
+    for entry in metrics.conformal:
         body += f"Prediction sets, alpha = {entry.alpha:g}, {entry.guarantee}: "
         body += f"{text(entry.reason)}.\n\n" if entry.reason else "patients covered, and images by their sets.\n\n"
         if entry.sets:
@@ -266,7 +263,7 @@ def _abstention(content: ReportContent) -> str:
 
 def _subgroups(content: ReportContent) -> str:
     area, rows = f"{content.positive}_vs_rest", []
-    for division in content.run.metrics.subgroups or []:
+    for division in content.run.metrics.subgroups:
         for one in division.levels:
             found = [short(one.figures.accuracy), short(one.figures.auc[area])]
             found += [short(each[content.positive]) for each in (one.figures.sensitivity, one.figures.specificity)]
@@ -287,13 +284,12 @@ def _differences(content: ReportContent) -> str:
             _or_reason(value),
             *(p_words(value.p), p_words(value.p_holm)),
         ]
-        for division in content.run.metrics.subgroups or []
-        for one in division.differences or []
+        for division in content.run.metrics.subgroups
+        for one in division.differences
         for name, value in (
             *(("AUC", one.auc), ("Accuracy", one.accuracy)),
             *(("Sensitivity", one.sensitivity), ("Specificity", one.specificity)),
         )
-        if value is not None
     ]
     if not rows:
         return ""
@@ -310,20 +306,17 @@ def _or_reason(value: Estimate) -> str:
 
 def _calibration(content: ReportContent) -> str:
     metrics = content.run.metrics
-    if not metrics.calibration or not metrics.calibration.pooled:
-        return ""
     one = metrics.calibration.pooled.classes[content.positive]
-    error, debiased = one.reliability, one.reliability.ece_debiased  # since schema 1.3
+    error = one.reliability
     rows: list[tuple[str, str]] = [
         ("Slope", short(one.slope)),
         ("Intercept", short(one.intercept)),
         ("In the large", short(one.in_the_large)),
-        *([("Expected calibration error, debiased", short(debiased))] if debiased else []),
+        ("Expected calibration error, debiased", short(error.ece_debiased)),
         ("Expected calibration error, plain", f"{short(error.ece)}, {error.ece.method or ''}"),
-        ("Brier score", short(one.brier.score if one.brier else None)),
+        ("Brier score", short(one.brier.score)),
+        ("Decision curve, thresholds", usefulness(metrics.decision_curve)),
     ]
-    if metrics.decision_curve:
-        rows.append(("Decision curve, thresholds", usefulness(metrics.decision_curve)))
     return _section(f"Calibration and utility, {content.positive}", _rows(("", ""), rows))
 
 
@@ -359,7 +352,7 @@ def _leakage(content: ReportContent) -> str:
 
 
 def _effort(content: ReportContent) -> str:
-    device = content.run.record.device or DeviceRecord()
+    device = content.run.record.device
     name, kind, precision = (one or NOT_RECORDED for one in (device.name, device.type, device.precision))
     return _bullets(
         [

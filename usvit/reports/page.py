@@ -18,8 +18,8 @@ def write_report(run_dir: Path, options: Options | None = None) -> Path:
     """Write ``report.html`` into a run directory.
 
     The page is one file without script or network access. Its numbers are those of metrics.json; curves are drawn
-    from predictions.csv and the histories. The same files and options give the same bytes. Values that an older run
-    did not record are shown as "not recorded".
+    from predictions.csv and the histories. The same files and options give the same bytes. Values that the run
+    has not recorded are shown as "not recorded".
 
     Args:
         run_dir: contains run.json, metrics.json and predictions.csv; all other files are optional
@@ -65,7 +65,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "positive": content.positive,
         "cross_validated": content.cross_validated,
         "parts": run.parts,
-        "results": {one.fold: one for one in record.results or [] if one.fold is not None},
+        "results": {one.fold: one for one in record.results if one.fold is not None},
         "patients": patients(run),
         "patients_sentence": patients_sentence(metrics),
         "patients_headline_sentence": patients_headline_sentence(metrics),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from usvit.estimate import Estimate
 from usvit.metrics.figure_table import AVERAGES, HEADLINE
-from usvit.records import Headline, MetricsRecord
+from usvit.records import MetricsRecord
 from usvit.reports.formatting import counted, listed, plural
 
 TITLES = {"mean": "mean of the images", "max": "maximum of the images"}
@@ -22,30 +22,24 @@ class PatientFigure:
     name: str
     """One of ``FIGURES``."""
     headline: Estimate
-    """The mean within folds; the pooled value in a file of an earlier usvit."""
+    """The mean within folds."""
     pooled: Estimate
 
 
 def patient_figures(metrics: MetricsRecord) -> Iterator[PatientFigure]:
     """Return the figures of the patients, by rule; none if there are no patients."""
     patients, positive = metrics.patients, metrics.positive_class
-    if patients is None:
+    if patients.headline is None:
         return
     for how, title in TITLES.items():
-        pooled = getattr(patients, how)
-        if pooled is None:
-            return
-        headline: Headline | None = getattr(patients.headline, how, None)
+        headline, pooled = getattr(patients.headline, how), getattr(patients, how)
         for name in FIGURES:
-            value = pooled.figure(name, positive)
-            yield PatientFigure(title, name, value if headline is None else getattr(headline, name), value)
+            yield PatientFigure(title, name, getattr(headline, name), pooled.figure(name, positive))
 
 
 def patients_sentence(metrics: MetricsRecord) -> str:
     """Describe the patients and their labels, or why there are none."""
     patients = metrics.patients
-    if patients is None:
-        return ""
     if patients.n_patients is None:
         return f"No figures by patient: {patients.reason}."
     words = f"One row per patient: {plural(patients.n_patients, 'patient')}"
@@ -62,7 +56,7 @@ def patients_sentence(metrics: MetricsRecord) -> str:
 
 def patients_headline_sentence(metrics: MetricsRecord) -> str:
     """Say what the figures by patient are, and give their training share."""
-    found = metrics.patients and metrics.patients.headline
+    found = metrics.patients.headline
     if not found or len(metrics.folds) < 2:
         return ""
     shares = [

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from usvit.estimate import Estimate
 from usvit.metrics import figure_table
 from usvit.records import MetricsRecord
-from usvit.reports.formatting import listed, quoted
+from usvit.reports.formatting import listed
 from usvit.reports.patients import patient_figures
 
 Named = Iterable[tuple[str, Estimate | None]]
@@ -37,7 +37,7 @@ def remarks(values: Named, *, warnings: bool = True) -> list[str]:
 
 def headline_remarks(metrics: MetricsRecord, *, pooled: bool = True) -> list[str]:
     """Return the remarks on the main table; ``pooled`` adds those on its pooled figures."""
-    own, positive = quoted(metrics), metrics.positive_class
+    own, positive = metrics.headline, metrics.positive_class
     values: list[tuple[str, Estimate | None]] = [(title, getattr(own, key)) for key, title in HEADLINE.items()]
     if pooled and len(metrics.folds) > 1:
         values += [(f"{title}, pooled", metrics.pooled.figure(key, positive)) for key, title in HEADLINE.items()]
@@ -47,7 +47,7 @@ def headline_remarks(metrics: MetricsRecord, *, pooled: bool = True) -> list[str
 
 
 def class_remarks(metrics: MetricsRecord) -> list[str]:
-    """Return the remarks on the figures of each class; their numbers of groups stand in the warnings of the run."""
+    """Return the remarks on the figures of each class; their numbers of groups are in the warnings of the run."""
     return remarks(
         (
             (f"{HEADLINE[key]}, {name}", metrics.pooled.figure(key, name))
@@ -62,7 +62,7 @@ def point_remarks(metrics: MetricsRecord) -> list[str]:
     """Return the remarks on the operating points: of the procedure, and given these thresholds."""
 
     def values() -> Iterator[tuple[str, Estimate | None]]:
-        for point in metrics.operating_points or []:
+        for point in metrics.operating_points:
             for outcome, kind in ((point.procedure, " (procedure)"), (point.pooled, "")):
                 if outcome is None:
                     continue
@@ -94,7 +94,7 @@ def subgroup_remarks(metrics: MetricsRecord) -> list[str]:
     return remarks(
         (
             (f"{title}, {level.level}", value)
-            for division in metrics.subgroups or []
+            for division in metrics.subgroups
             for level in division.levels
             for title, value in (
                 ("accuracy", level.figures.accuracy),

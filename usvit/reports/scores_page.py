@@ -102,7 +102,7 @@ def write_scores_page(
 
 
 def _content(out: Path, summary: SummaryRecord, thumbnails: Any, max_rows: int, max_thumbnails: int) -> dict[str, Any]:
-    positive, threshold, members = summary.positive_class, summary.threshold.value, summary.model.members or []
+    positive, threshold, members = summary.positive_class, summary.threshold.value, summary.model.members
     values = _values(out / "scores.parquet", positive)
     first = next(thumbnails, None)
     images = DataTable.of_parquet(
@@ -185,7 +185,7 @@ def _image_columns(positive: str, summary: SummaryRecord, *, with_path: bool) ->
         *((Column("abstained", "Abstained"),) if summary.counts.frames_abstained else ()),
         Column(f"calibrated_{positive}", "Calibrated", "prob"),
         Column(f"prob_{positive}", "Raw", "number"),
-        *((Column(f"spread_{positive}", "Spread", "number"),) if len(summary.model.members or []) != 1 else ()),
+        *((Column(f"spread_{positive}", "Spread", "number"),) if len(summary.model.members) != 1 else ()),
         Column("novelty", "OOD score", "number"),
         Column("flags", "Flags", "flags"),
         Column("quality", "Quality", "number"),

@@ -10,18 +10,10 @@ import pandas as pd
 
 from usvit.data.datasets import DataCard
 from usvit.records.run import (
-    Config,
     Data,
-    DataSection,
-    Folds,
-    InputSection,
-    LossSection,
-    Model,
-    OptimSection,
-    TrainSection,
 )
 from usvit.reports.evaluations import facts_of_evaluation
-from usvit.reports.formatting import count, counted, decimals, estimate, listed, plural, quoted, spread
+from usvit.reports.formatting import count, counted, decimals, estimate, listed, plural, spread
 from usvit.reports.run_files import Run
 
 RESIZED = {
@@ -90,21 +82,22 @@ def _data(run: Run, cards: Cards) -> Facts:
         exclusions += f" ({'; '.join(f'{n} {reason}' for reason, n in why.most_common(5))})." if why else "."
         if skipped:
             exclusions += f" {plural(len(skipped), 'file')} skipped as unreadable."
-    config = run.record.config or Config()
-    chosen, given = config.data or DataSection(), config.input or InputSection()
-    sentences = ["The classes of interest were fixed in the configuration."] if chosen.classes else []
-    sentences.append("A keep-list chose the images." if chosen.keep_list else "All images of the data sets were used.")
+    config = run.record.config
+    chosen, given = config.data, config.input
+    sentences = ["The classes of interest were fixed in the configuration."] if chosen and chosen.classes else []
+    kept = chosen and chosen.keep_list
+    sentences.append("A keep-list chose the images." if kept else "All images of the data sets were used.")
     sentences.append(
         "DICOM frames were cropped to the tissue region that their header describes; all others were used whole."
-        if given.crop == "tissue"
+        if given and given.crop == "tissue"
         else "Frames were used whole."
     )
     size = config.model and config.model.image_size
     preprocessing = None
-    if given.resize in RESIZED and size:
+    if given and given.resize in RESIZED and size:
         preprocessing = f"Each image as 8-bit RGB, {RESIZED[given.resize]} {size} x {size} pixels"
         first = next(iter(run.metadata.values()), None)
-        if first and first.preprocessing:
+        if first:
             preprocessing += f", then normalised with mean {first.preprocessing.mean} and SD {first.preprocessing.std}"
         preprocessing += "."
     missing = None
@@ -116,7 +109,7 @@ def _data(run: Run, cards: Cards) -> Facts:
     return {
         "sources": " ".join(f"{one.rstrip('.')}." for one in found) or None,
         "exclusions": exclusions,
-        "selection": " ".join(sentences) if run.record.config else None,
+        "selection": " ".join(sentences),
         "preprocessing": preprocessing,
         "missing": missing,
         "devices": _levels(run.manifest, "device"),
@@ -139,14 +132,14 @@ def _levels(manifest: pd.DataFrame | None, column: str) -> str | None:
 
 
 def _partitions(run: Run, cards: Cards) -> Facts:
-    folds, kind = run.record.folds or Folds(), run.record.kind
+    folds, kind = run.record.folds, run.record.kind
     config, data = run.record.config, run.record.data
     partition = None
     if kind in ("cv", "train", "ensemble"):
         made = {"file": "read from a frozen file", "official": "those of the release"}.get(
             str(folds.scheme), "drawn by usvit"
         )
-        seed = f", seed {config.seed}" if config and config.seed is not None else ""
+        seed = f", seed {config.seed}" if config.seed is not None else ""
         what = f"{len(run.metrics.folds)} folds" if run.cross_validated else "One hold-out split"
         partition = f"{what}, {made}{seed}, stratified by class if drawn; training, inner validation and test"
         partition += " splits in each." if run.cross_validated else "."
@@ -190,18 +183,18 @@ def tested(run: Run) -> str:
 
 
 def _model(run: Run, cards: Cards) -> Facts:
-    config, model = run.record.config, run.record.model or Model()
+    config, model = run.record.config, run.record.model
     weights = model.weights
     began = None
-    if weights and weights.source == "scratch":
+    if weights.source == "scratch":
         began = "Random, without pre-training."
-    elif weights and weights.source == "several":
+    elif weights.source == "several":
         began = "They differ between the networks; run.json of each member has them."
-    elif weights and weights.source:
+    elif weights.source:
         began = f"Pre-trained weights ({weights.source}) {weights.name or weights.file or ''}".rstrip()
         began += f", SHA-256 {weights.sha256}" if weights.sha256 else ""
         began += f", licence {weights.license or 'not stated'}."
-    size = config and config.model and config.model.image_size
+    size = config.model and config.model.image_size
     classes = run.metrics.classes
     return {
         "model": f"{model.name} (timm {model.timm}), {count(model.params)} parameters." if model.name else None,
@@ -213,10 +206,10 @@ def _model(run: Run, cards: Cards) -> Facts:
 
 
 def _training(run: Run, cards: Cards) -> Facts:
-    config = run.record.config or Config()
-    optim, train, loss = config.optim or OptimSection(), config.train or TrainSection(), config.loss or LossSection()
+    config = run.record.config
+    optim, train = config.optim, config.train
     training = None
-    if optim.name:
+    if optim and train:
         rate = f"{optim.name}, learning rate {optim.lr:g}" if optim.lr else optim.name
         length = f"{train.steps} steps" if train.steps else f"{train.epochs} epochs"
         n_models = len(run.metrics.folds)
@@ -228,7 +221,7 @@ def _training(run: Run, cards: Cards) -> Facts:
         training += "the configuration of the report."
     if run.record.kind == "ensemble":
         training = ensemble_sentence(run)
-    stop = train.early_stopping
+    stop = train and train.early_stopping
     selection = None
     if stop and stop.keep == "best":
         selection = (
@@ -238,7 +231,7 @@ def _training(run: Run, cards: Cards) -> Facts:
         selection = "The last step; nothing was selected."
     if run.record.kind == "ensemble":
         selection = "Nothing was selected here; the weights of each network were selected in its own run."
-    weights = loss.class_weights
+    weights = config.loss and config.loss.class_weights
     imbalance = None
     if weights:
         how = "weighted inversely to the classes' frequencies" if weights == "balanced" else "not weighted by class"
@@ -264,38 +257,33 @@ def ensemble_sentence(run: Run) -> str:
 def _evaluation(run: Run, cards: Cards) -> Facts:
     metrics = run.metrics
     positive = metrics.positive_class
-    own = quoted(metrics)
+    own = metrics.headline
     method = own.auc.method if own.auc.ci95 else None
     measures = ["accuracy", "balanced accuracy", "one-vs-rest AUC", "sensitivity and specificity of each class"]
-    measures += ["calibration (equal-mass bins, slope, intercept)"] if metrics.calibration else []
-    measures += ["decision curve (net benefit)"] if metrics.decision_curve else []
+    measures += ["calibration (equal-mass bins, slope, intercept)", "decision curve (net benefit)"]
     others = own.accuracy.method if own.accuracy.ci95 else None
     uncertain = None
     if method:
         uncertain = f"95 % intervals with the group as the unit: AUC {method}; proportions and others {others}."
         uncertain += " No hypothesis was tested."
-    subgroupings = [one.by for one in metrics.subgroups or [] if one.levels]
+    subgroupings = [one.by for one in metrics.subgroups if one.levels]
     thresholds = None
     if points := metrics.operating_points:
         thresholds = f"Thresholds for {positive}: {listed(one.rule for one in points)}; chosen on {points[0].source}."
         if len(metrics.folds) == 1:
             thresholds = thresholds.replace(" of the same fold", "")
-    recalibration = None
-    if metrics.calibration:
-        recalibration = "Reported probabilities are not recalibrated."
-        for one in metrics.calibration.recalibration or []:
-            if one.after:
-                name = one.method.replace("platt", "Platt")
-                recalibration += f" For comparison, {name} scaling fitted on inner validation images: log loss "
-                recalibration += f"{decimals(one.before.log_loss)} before, {decimals(one.after.log_loss)} after."
+    recalibration = "Reported probabilities are not recalibrated."
+    for one in metrics.calibration.recalibration:
+        if one.after:
+            name = one.method.replace("platt", "Platt")
+            recalibration += f" For comparison, {name} scaling fitted on inner validation images: log loss "
+            recalibration += f"{decimals(one.before.log_loss)} before, {decimals(one.after.log_loss)} after."
     n_folds = len(metrics.folds)
     accuracy, auc = metrics.mean_sd.accuracy, metrics.mean_sd.auc[f"{positive}_vs_rest"]
     return {
         "measures": f"{', '.join(measures)}.",
         "uncertainty": uncertain,
-        "subgroups": (f"by {listed(subgroupings)}" if subgroupings else "none could be formed")
-        if metrics.subgroups is not None
-        else None,
+        "subgroups": f"by {listed(subgroupings)}" if subgroupings else "none could be formed",
         "thresholds": thresholds,
         "recalibration": recalibration,
         "spread": f"accuracy {spread(accuracy)}, AUC {spread(auc)} (mean ± SD of {n_folds} folds)."
@@ -310,15 +298,13 @@ def _evaluation(run: Run, cards: Cards) -> Facts:
 
 def _results(run: Run, cards: Cards) -> Facts:
     metrics, positive = run.metrics, run.metrics.positive_class
-    own, data = quoted(metrics), run.record.data
+    own, data = metrics.headline, run.record.data
     flow = f"Tested: {tested(run)}"
-    if data and data.excluded is not None:
+    if data.excluded is not None:
         flow += f"; excluded {plural(len(data.excluded), 'image')}, skipped {plural(len(data.skipped or []), 'file')}"
     counts = metrics.confusion.counts
     wrong = sum(sum(row) for row in counts) - sum(row[k] for k, row in enumerate(counts))
-    how = (
-        run.tested_set if len(metrics.folds) == 1 else "mean within folds" if metrics.headline else "pooled over folds"
-    )
+    how = run.tested_set if len(metrics.folds) == 1 else "mean within folds"
     return {
         "tested": tested(run),
         "headline": f"On {tested(run)} ({how}): accuracy {estimate(own.accuracy)}, AUC of {positive} against the "
@@ -336,7 +322,7 @@ def _open(run: Run, cards: Cards) -> Facts:
     version = record.usvit_version
     software = None
     if version:
-        others = (f"{name} {number}" for name, number in (record.versions or {}).items())
+        others = (f"{name} {number}" for name, number in record.versions.items())
         software = ", ".join([f"usvit {version}", *others]) + "."
     licences = [f"{name}: {card.license if card else 'not known'}" for name, card in cards.items()]
     code = f"usvit {version}, Apache-2.0, open source." if version else None

@@ -1,4 +1,4 @@
-"""Template environment of the pages; values that an older run did not record are shown as "not recorded"."""
+"""Template environment of the pages; values that a run has not recorded are shown as "not recorded"."""
 
 import base64
 import functools

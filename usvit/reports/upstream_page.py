@@ -73,7 +73,7 @@ def write_upstream_report(run_dir: Path) -> Path:
             "run": record,
             "result": result,
             "title": record.name or run_dir.resolve().name,
-            "results": {one.fold: one for one in record.results or [] if one.steps is not None},
+            "results": {one.fold: one for one in record.results if one.steps is not None},
             "cross_validated": record.folds is not None and (record.folds.n or 1) > 1,
         }
         page = environment().get_template("upstream.html.j2").render(values)
@@ -109,7 +109,7 @@ def _content(run_dir: Path, record: RunRecord, result: PretrainRecord | Transfer
 
 
 def _of_pretraining(folds: list[Path], result: PretrainRecord) -> dict[str, Any]:
-    known = [name for row in result.kept or [] for name, value in row if value is not None]
+    known = [name for row in result.kept for name, value in row if value is not None]
     copies = [path for folder in folds for path in sorted(folder.glob("excluded*.csv"))]
     return {
         "columns": tuple(name for name in dict.fromkeys(known) if name not in _NOT_FIGURES),

@@ -50,9 +50,8 @@ def _about(content: ReportContent) -> Iterator[tuple[Any, ...]]:
     yield ("groups", run.metrics.n_groups)
     for name, n in run.metrics.class_counts.items():
         yield (f"images of {name}", n)
-    if run.metrics.headline:
-        yield ("which figures to quote", f"those under headline: {run.metrics.headline.explains}")
-    for warning in run.metrics.warnings or []:
+    yield ("which figures to quote", f"those under headline: {run.metrics.headline.explains}")
+    for warning in run.metrics.warnings:
         yield ("warning", warning)
     for limit in content.limits:
         yield ("limit", limit)

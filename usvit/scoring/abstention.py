@@ -104,10 +104,6 @@ def _conformal_zone(threshold: float, fit: "LocalCalibration | None", positive: 
             "your own labelled patients."
         )
     sets = fit.conformal
-    if sets is None:
-        raise UsvitError(
-            f"{fit.source} has no conformal sets: an earlier version of usvit wrote it. Run usvit recalibrate again."
-        )
     if sets.reason is not None or sets.positive.bound is None or sets.rest.bound is None:
         raise UsvitError(f"{fit.source} has no conformal sets: {sets.reason}. Run usvit recalibrate on more patients.")
     ends = sorted((sets.positive.bound, sets.rest.bound))

@@ -28,8 +28,7 @@ class LocalCalibration:
     """Temperature, above 0; None: none could be fitted, and probabilities stay unchanged."""
     thresholds: tuple[FittedThreshold, ...]
     """Operating points on the probability of the positive class after ``scaled``."""
-    conformal: ConformalFit | None
-    """Conformal sets; None if an earlier version wrote the file."""
+    conformal: ConformalFit
     n_images: int
     n_groups: int
     fitted_on: frozenset[str] = field(repr=False)
@@ -37,7 +36,7 @@ class LocalCalibration:
     fitted_on_groups: frozenset[str] = field(repr=False)
     """SHA-256 of the groups (pseudonyms of patients) of these images."""
     fitted_on_copies: CompactDescriptions = field(repr=False)
-    """Near-duplicate descriptions of these images; empty if an earlier version wrote the file."""
+    """Near-duplicate descriptions of these images, of those that have one."""
     source: str
     """Name of the file in error messages."""
     sha256: str
@@ -123,7 +122,7 @@ def read_calibration(path: Path) -> LocalCalibration:
         n_images=found.n_images,
         n_groups=found.n_groups,
         fitted_on=frozenset(found.fitted_on_sha256),
-        fitted_on_groups=frozenset(found.fitted_on_groups_sha256 or []),
+        fitted_on_groups=frozenset(found.fitted_on_groups_sha256),
         fitted_on_copies=copies,
         source=str(path),
         sha256=sha256_of_file(path),

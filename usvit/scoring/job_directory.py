@@ -97,7 +97,7 @@ def _record_of(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
         record = read_record(out / JOB, JobRecord)
         _refuse_other_job(out, record, identity)
         return record
-    if {name for name in names if name != _LOCK and not name.startswith((f".{JOB}.partial-", ".job.partial"))}:
+    if {name for name in names if name != _LOCK and not name.startswith(f".{JOB}.partial-")}:
         raise UsvitError(
             f"--out {out} exists and holds no job of usvit score. Nothing was changed. Choose another folder."
         )
@@ -105,13 +105,11 @@ def _record_of(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _refuse_other_job(out: Path, record: dict[str, Any], identity: dict[str, Any]) -> None:
-    there = record.get("identity")
+    there = record["identity"]
     try:
-        datetime.fromisoformat(str(record.get("started")))
-    except ValueError:
-        there = None
-    if not isinstance(there, dict) or "state" not in record:
-        raise UsvitError(f"{out / JOB} is damaged. Restore it, or choose another --out.")
+        datetime.fromisoformat(record["started"])
+    except ValueError as error:
+        raise UsvitError(f"{out / JOB} is damaged. Restore it, or choose another --out.") from error
     differing = [name for name in {**there, **identity} if there.get(name) != identity.get(name)]
     if differing:
         raise UsvitError(

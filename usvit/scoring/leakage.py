@@ -21,7 +21,7 @@ def marked(
 
     Args:
         portions: rows of ``scores.csv`` as the journal stores them, with the near-duplicate description of the image in
-            base64 under the key ``DESCRIPTION``. Rows written by earlier versions have no description.
+            base64 under the key ``DESCRIPTION``; "" if it has none.
         copies_of_seen: ``Ensemble.copies_of_seen``.
 
     Yields:
@@ -32,7 +32,7 @@ def marked(
     """
     for rows in portions:
         for row in rows:
-            row[DESCRIPTION] = _decoded(str(row.get(DESCRIPTION) or ""))
+            row[DESCRIPTION] = _decoded(row[DESCRIPTION])
         described = {
             row["pixel_sha256"]: read_description(row[DESCRIPTION], row["pixel_sha256"], "The journal of the job")
             for row in rows

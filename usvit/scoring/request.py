@@ -56,7 +56,6 @@ def identity_of(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zo
         "keep_ids": request.keep_ids,
         "thumbnails": request.thumbnails,
         "products": sorted(request.products),
-        # These are left out where they are not used, so that jobs of earlier versions can be resumed.
         **({"pictures": True} if request.pictures else {}),
         **({} if zone is None else {"abstain_at": [zone.low, zone.high, zone.origin]}),
         "batch_size": request.batch_size,

@@ -134,7 +134,7 @@ def caveats(record: StudyRecord) -> list[str]:
         )
     elif record.other_dataset is not None and record.paper:
         said.append(
-            f"These runs are on {record.other_dataset}, not on the paper's data: its figures stand beside ours to "
+            f"These runs are on {record.other_dataset}, not on the paper's data: its figures are shown beside ours to "
             "show the layout, and nothing is compared."
         )
     if record.changed:
@@ -200,7 +200,7 @@ def markdown(record: StudyRecord) -> str:
     if record.correlations:
         parts += ["## Correlations, over rows and seeds", _md_table(*correlation_grid(record))]
     if said := [*caveats(record), *notes(record)]:
-        parts += ["## To be known", "\n".join(f"- {markdown_text(line)}" for line in said)]
+        parts += ["## Notes", "\n".join(f"- {markdown_text(line)}" for line in said)]
     if failed := failures(record):
         parts += ["## Failed runs", "\n".join(f"- {markdown_text(_failure(run))}" for run in failed)]
     if record.paper:
@@ -219,7 +219,7 @@ def key(record: StudyRecord) -> str:
             "without such a mean, such as those of a class other than the positive one, are of all test images pooled."
         )
     if len(record.seeds) > 1:
-        said.append(f"Of seed {record.seeds[0]}.")
+        said.append(f"The table shows the results of seed {record.seeds[0]}.")
     if has_paper(record):
         said.append(
             "Difference: our figure minus the paper's. Within: the difference is at most the tolerance in the head of "

@@ -139,7 +139,7 @@ def value_of(metrics: "MetricsRecord", name: str) -> "Estimate | None":
     headline: Estimate | None = getattr(metrics.headline, head, None)
     if headline is not None and of_class in ("", "positive", metrics.positive_class):
         return headline
-    pooled: dict[str, Estimate] | Estimate | None = getattr(metrics.pooled, head)
+    pooled: dict[str, Estimate] | Estimate = getattr(metrics.pooled, head)
     if not isinstance(pooled, dict):
         return pooled
     chosen = metrics.positive_class if of_class == "positive" else of_class

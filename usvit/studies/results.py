@@ -38,6 +38,16 @@ class PretrainResult:
     """The content of history.csv of each fold."""
 
 
+def number(value: float | None, method: str | None = None) -> Estimate:
+    """Return a figure without an interval."""
+    return Estimate(value=value, ci95=None, method=method)
+
+
+def missing(reason: str) -> Estimate:
+    """Return a figure that a run does not have."""
+    return Estimate(value=None, ci95=None, reason=reason)
+
+
 def read_result(kind: Kind, folder: Path) -> Any:
     """Read the result of a finished run as its record; that of a pre-training as ``PretrainResult``."""
     record = load_record(folder / RESULTS[kind], _MODELS[kind])
@@ -49,7 +59,9 @@ def read_result(kind: Kind, folder: Path) -> Any:
 
 def figure_of(kind: Kind, result: Any, name: str) -> Estimate:
     """Return a figure of a result, or the reason why it has none."""
-    return _READERS[kind](result, name) or Estimate(value=None, reason="the results of this run have no such figure")
+    return _READERS[kind](result, name) or Estimate(
+        value=None, ci95=None, reason="the results of this run have no such figure"
+    )
 
 
 def mean_of(figures: list[Estimate]) -> Estimate:
@@ -59,14 +71,14 @@ def mean_of(figures: list[Estimate]) -> Estimate:
     if missing := next((one for one in figures if one.value is None), None):
         return missing
     values = [one.value for one in figures if one.value is not None]
-    return Estimate(value=sum(values) / len(values), method=f"mean over {len(values)} runs")
+    return number(sum(values) / len(values), f"mean over {len(values)} runs")
 
 
-def difference_of(one: Estimate, other: Estimate) -> Estimate:
+def difference_of(minuend: Estimate, subtrahend: Estimate) -> Estimate:
     """Return the difference of two figures; it has no interval."""
-    if one.value is None or other.value is None:
-        return one if one.value is None else other
-    return Estimate(value=one.value - other.value, method="difference of two runs")
+    if minuend.value is None or subtrahend.value is None:
+        return minuend if minuend.value is None else subtrahend
+    return number(minuend.value - subtrahend.value, "difference of two runs")
 
 
 def figure_of_network(model: str, settings: Mapping[str, Any], name: str) -> Estimate:
@@ -79,11 +91,13 @@ def figure_of_network(model: str, settings: Mapping[str, Any], name: str) -> Est
     """
     vit = settings.get("vit", {})
     if name in ("params", "macs"):
-        return Estimate(value=_counted(model, json.dumps(vit, sort_keys=True), settings.get("image_size"))[name])
+        return Estimate(
+            ci95=None, value=_counted(model, json.dumps(vit, sort_keys=True), settings.get("image_size"))[name]
+        )
     shape = find_model(model, vit).shape
     if shape is None:
-        return Estimate(value=None, reason=f"{model} is not a plain ViT")
-    return Estimate(value=float(getattr(shape, name)))
+        return missing(f"{model} is not a plain ViT")
+    return number(float(getattr(shape, name)))
 
 
 @functools.cache
@@ -109,10 +123,10 @@ def _of_pretrain(result: PretrainResult, name: str) -> Estimate | None:
     if epoch:
         values = [_at_epoch(history, head, int(epoch)) for history in result.histories]
         if any(value is None for value in values):
-            return Estimate(value=None, reason=f"the run was not evaluated at epoch {epoch}")
+            return missing(f"the run was not evaluated at epoch {epoch}")
     if not values or any(value is None or math.isnan(value) for value in values):
-        return Estimate(value=None, reason="the run had no validation images for it")
-    return Estimate(value=sum(values) / len(values))
+        return missing("the run had no validation images for it")
+    return number(sum(values) / len(values))
 
 
 def _at_epoch(history: pd.DataFrame, name: str, epoch: int) -> float | None:
@@ -126,7 +140,7 @@ def _of_transfer(result: TransferRecord, name: str) -> Estimate | None:
     wanted = line_of(part)
     lines = [line for line in result.summary if not part or line.name == wanted]
     if not lines:
-        return Estimate(value=None, reason=f"the run has no line '{wanted}'")
+        return missing(f"the run has no line '{wanted}'")
     if head == "val_accuracy":
         return Estimate(result.chosen.val_accuracy)
     last = lines[-1]
@@ -134,7 +148,7 @@ def _of_transfer(result: TransferRecord, name: str) -> Estimate | None:
     if value is not None:
         return Estimate(value=value.value, ci95=value.ci95, method=value.method)
     plain = getattr(last, head)
-    return None if plain is None else Estimate(value=plain)
+    return None if plain is None else number(plain)
 
 
 def _of_test(result: TestRecord, name: str) -> Estimate | None:
@@ -142,28 +156,28 @@ def _of_test(result: TestRecord, name: str) -> Estimate | None:
         return _disagreement(result)
     value = getattr(result.results[0], "top1" if name == "accuracy" else name, None)
     if value is None or isinstance(value, float):
-        return None if value is None else Estimate(value=value)
+        return None if value is None else number(value)
     return Estimate(value=value.value, ci95=value.ci95, method=value.method)
 
 
 def _disagreement(result: TestRecord) -> Estimate:
     if len(result.results) == 1 and (top1 := result.results[0].top1.value) is not None:
-        return Estimate(value=1 - top1)
+        return number(1 - top1)
     if len(result.results) == 2 and len(result.disagreement) == 1:
-        return Estimate(value=result.disagreement[0].share[1][2])
+        return number(result.disagreement[0].share[1][2])
     reason = f"the test has {len(result.results)} results, and a disagreement is of two classifiers"
-    return Estimate(value=None, reason=reason)
+    return missing(reason)
 
 
 def _of_bench(result: BenchRecord, name: str) -> Estimate | None:
     rows = [row for row in result.results if row.reported]
     done = [row for row in rows if row.status == "ok"]
     if not done:
-        return Estimate(value=None, reason=next((str(row.reason) for row in rows), "it has no measurement"))
+        return missing(next((str(row.reason) for row in rows), "it has no measurement"))
     best = max(done, key=lambda row: row.images_per_second or 0.0)
     if name == "images_per_second":
-        return Estimate(value=best.images_per_second)
-    return None if best.peak_memory_mib is None else Estimate(value=best.peak_memory_mib * MIB_IN_GB)
+        return number(best.images_per_second)
+    return None if best.peak_memory_mib is None else number(best.peak_memory_mib * MIB_IN_GB)
 
 
 _MODELS: Mapping[Kind, Any] = {

@@ -224,11 +224,6 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("paper",): Paper,
     ("resources",): Resources,
 }
-_FORMER = {
-    ("figures",): "The figures of a study are its 'columns' now",
-    ("paper", "rows"): "Printed figures stand in 'printed' of each of the study's 'rows' now",
-}
-"""Keys of earlier versions of usvit."""
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -269,8 +264,6 @@ def load_study(name_or_file: str) -> StudyConfig:
 def _explain(path: Path, error: ValidationError) -> UsvitError:
     problem = error.errors()[0]
     where = tuple(str(part) for part in problem["loc"] if not isinstance(part, int))
-    if where in _FORMER:
-        return UsvitError(f"The study {path} has the key {'.'.join(where)}. {_FORMER[where]}: 'usvit docs study'.")
     within = where[:-1]
     named = len(within) > 1 and within[-2] in ("steps", "columns")
     section = _SECTIONS.get((*within[:-1], "*") if named else within)

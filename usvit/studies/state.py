@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import usvit
-from usvit.config import RunConfig, identity
+from usvit.config import identity
 from usvit.errors import UsvitError
 from usvit.files import locked, make_folder, refuse_linked_folders, write_text
 from usvit.records import StudyRecord, load_run_record, read_record, write_record
@@ -56,7 +56,7 @@ class StudyDir:
         found = load_run_record(path)
         there, here = {"kind": found.kind}, {"kind": run.kind}
         if run.kind in ("cv", "train"):  # the ids of other kinds contain a hash of their settings
-            there |= _complete(found.config.model_dump(exclude_unset=True))
+            there |= identity(found.config.model_dump(exclude_unset=True))
             here |= identity(dict(run.config))
         differing = [key for key in here if there.get(key) != here[key]]
         if differing:
@@ -137,6 +137,7 @@ def new_record(plan: StudyPlan, command: str) -> dict[str, Any]:
         "table": [],
         "seed_spread": [],
         "correlations": [],
+        "runs_folder": "runs",
     }
 
 
@@ -157,16 +158,26 @@ def _shown(plan: StudyPlan) -> dict[str, Any]:
 
 def _column(plan: StudyPlan, name: str) -> dict[str, Any]:
     column = plan.study.columns[name]
-    printed = [row.printed[name] for row in plan.rows if name in row.printed]
     return {
         "name": name,
         "figure": column.figure,
         "of": column.of and list(column.of),
         "minus": column.minus,
         "title": column.title or title_of(column.figure),
-        "percent": any(one.percent for one in (*printed, *filter(None, [column.tolerance]))),
+        "percent": _in_percent(plan, name),
         "tolerance": column.tolerance and column.tolerance.value,
     }
+
+
+def _in_percent(plan: StudyPlan, name: str) -> bool:
+    """Return whether a column is shown in per cent: as the paper prints its figures, or the same figure elsewhere."""
+    columns = plan.study.columns
+    for names in ([name], [other for other in columns if columns[other].figure == columns[name].figure]):
+        printed = [row.printed[each] for each in names for row in plan.rows if each in row.printed]
+        printed += [one for each in names if (one := columns[each].tolerance) is not None]
+        if printed:
+            return any(figure.percent for figure in printed)
+    return False
 
 
 def _refuse_other_study(path: Path, existing: dict[str, Any], plan: StudyPlan) -> None:
@@ -192,12 +203,7 @@ def _refuse_other_study(path: Path, existing: dict[str, Any], plan: StudyPlan) -
 
 def _compared(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     """Return what must be equal in two studies; the ids of most kinds contain a hash of their settings."""
-    return {"kind": kind} | (_complete(config) if kind in ("cv", "train") else {})
-
-
-def _complete(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the identity of a configuration with the defaults of settings that were added after it was written."""
-    return identity(RunConfig().model_dump(mode="json")) | identity(config)
+    return {"kind": kind} | (identity(config) if kind in ("cv", "train") else {})
 
 
 def now() -> str:

@@ -14,7 +14,7 @@ from usvit.records import ContaminationRecord, MetricsRecord, RunRecord, load_re
 from usvit.studies.estimate import operations
 from usvit.studies.metric_names import OF_LENGTH, OF_NETWORK
 from usvit.studies.plan import PlannedRow, PlannedRun, StudyPlan, steps_of
-from usvit.studies.results import difference_of, figure_of, figure_of_network, mean_of, read_result
+from usvit.studies.results import difference_of, figure_of, figure_of_network, mean_of, missing, number, read_result
 from usvit.studies.state import StudyDir
 
 _KEYS = ("value", "ci95", "method", "n_groups", "warning", "reason")
@@ -81,7 +81,7 @@ def long_table(study: StudyDir, plan: StudyPlan) -> pd.DataFrame:
 def _figures_of(study: StudyDir, plan: StudyPlan, run: PlannedRun) -> RunFigures:
     result = read_result(run.kind, study.run_path(run.id))
     figures = {
-        name: Estimate(value=operations(run, plan) / 1e9) if name in OF_LENGTH else figure_of(run.kind, result, name)
+        name: number(operations(run, plan) / 1e9) if name in OF_LENGTH else figure_of(run.kind, result, name)
         for name in plan.figures_of[run.id]
     }
     contamination = tuple(getattr(result, "contamination", None) or ())
@@ -150,11 +150,11 @@ def _ours(plan: StudyPlan, row: PlannedRow, name: str, seed: int, results: dict[
     column = plan.study.columns[name]
     if column.figure in OF_NETWORK:
         if row.model is None:
-            return Estimate(value=None, reason="the row names no model")
+            return missing("the row names no model")
         return figure_of_network(row.model, row.network, column.figure)
     steps = steps_of(plan.study, name, row.runs[seed])
     if not steps:
-        return Estimate(value=None, reason="the row has no run for it")
+        return missing("the row has no run for it")
     runs = [row.runs[seed][step] for step in steps]
     if any(run not in results for run in runs):
         return None

@@ -100,7 +100,7 @@ class CheckpointManager:
         if content is None:
             return
         try:
-            if content.get("identity", self._identity) != self._identity:  # older checkpoints have no identity
+            if content["identity"] != self._identity:
                 raise ValueError("it has other settings, images or initial weights")
             load_full_state(self._module, content["model"])
             load_full_optimizer_state(self._optimizer, content["optimizer"])

@@ -53,7 +53,7 @@ def test_a_split_by_image_is_loudly_marked(usvit, tmp_path, small_phantom):
         *("--split-by", "image", "--out", tmp_path / "run"),
     )
     assert answer.code == 0, answer.err
-    assert "LEAKING SPLIT (by image, as asked): " in answer.out
+    assert "LEAKING SPLIT (by image, as requested): " in answer.out
     assert "LEAKING SPLIT" in (tmp_path / "run" / "report.html").read_text()
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["folds"]["unit"] == "image"

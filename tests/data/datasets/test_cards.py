@@ -184,7 +184,7 @@ def test_wrong_field_is_named_with_what_is_wrong(tmp_path, changes, said):
 
 HEAD = """# Data sets
 
-What usvit knows of each data set, from its data card (`data_cards/`). `usvit data info NAME` shows the same.
+The data sets and their data cards (`data_cards/`). `usvit data info NAME` shows the same.
 This page is made of the cards; to renew it: `USVIT_RENEW=1 python -m pytest tests/data/datasets/test_cards.py -k page`.
 
 | name | images | licence | patient ids | `--fetch` |

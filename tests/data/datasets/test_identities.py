@@ -197,9 +197,7 @@ def test_own_ids_are_understood_in_keep_lists_and_folds(usvit, planted, tmp_path
     ids = Pseudonyms.of_key(default_key_path())
     own_of = {ids.item(f"{one}.png"): one for one in own}
     assert set(folds.image_id) == {ids.item(f"{one}.png") for one in own[:20]}
-    folds.assign(image_id=folds.image_id.map(own_of)).to_csv(
-        tmp_path / "own.csv", index=False
-    )  # as of an older version
+    folds.assign(image_id=folds.image_id.map(own_of)).to_csv(tmp_path / "own.csv", index=False)
     frozen = ("--set", f"split.file={tmp_path / 'own.csv'}")
     assert usvit("data", "split", *given, "--hold-out", *frozen, "--out", tmp_path / "b.csv").code == 0
     assert (tmp_path / "b.csv").read_text() == (tmp_path / "a.csv").read_text()

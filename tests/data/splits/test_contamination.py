@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.records.contents import network
 from usvit.data.splits import (
     SeenCollection,
     contamination_of,
@@ -58,7 +59,7 @@ def test_one_contaminated_data_set_of_a_union_is_enough_to_refuse_it():
 
 def test_every_network_that_starts_from_a_foundation_model_inherits_its_list(tmp_path):
     first = write_seen(tmp_path, {"train": ["1" * 64]}, FoundationWeights())
-    metadata = ModelMetadata.model_validate(json.loads(json.dumps(first)))
+    metadata = ModelMetadata.model_validate(json.loads(json.dumps(network(**first))))
     assert seen_by(metadata).collections == (LISTED,)
     trained = FoundationWeights(metadata, tmp_path / "model.safetensors", None, ())
     second = write_seen(tmp_path, {"train": ["2" * 64]}, trained, FoundationWeights(collections=(UNKNOWN,)))
@@ -70,7 +71,7 @@ def test_every_network_that_starts_from_a_foundation_model_inherits_its_list(tmp
 
 def test_metadata_without_foundation_models_has_no_new_key(tmp_path):
     written = write_seen(tmp_path, {"train": ["1" * 64]})
-    assert set(written) == {"seen_sha256", "seen_copies"} == set(passed_on(seen_by(ModelMetadata())))
+    assert set(written) == {"seen_sha256", "seen_copies"} == set(passed_on(seen_by(ModelMetadata(**network()))))
 
 
 def test_a_model_without_a_list_is_a_note_and_not_a_refusal():

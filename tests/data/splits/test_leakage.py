@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.records.contents import network
 from usvit.data.splits.leakage import (
     LISTED_AT_MOST,
     load_metadata,
@@ -33,7 +34,7 @@ class FirstWeights:
 
 
 def of(content):
-    return ModelMetadata.model_validate(content)
+    return ModelMetadata.model_validate(network(**content))
 
 
 def digests(name, count):
@@ -46,7 +47,7 @@ def upstream(tmp_path):
     folder = tmp_path / "upstream"
     folder.mkdir()
     seen = write_seen(folder, {"train": digests("image", LISTED_AT_MOST + 1), "val": digests("val", 3)})
-    (folder / "model.json").write_text(json.dumps(seen))
+    (folder / "model.json").write_text(json.dumps(network(**seen)))
     return folder
 
 
@@ -71,15 +72,14 @@ def test_a_seen_image_is_named_by_its_group_with_all_its_images():
 def test_a_metadata_is_read_where_there_is_one(tmp_path):
     weights = tmp_path / "model.safetensors"
     assert load_metadata(weights) is None
-    (tmp_path / "model.json").write_text(json.dumps({"architecture": "vit_b32"}))
-    assert load_metadata(weights).architecture == "vit_b32"
-    assert load_metadata(weights).content() == {"architecture": "vit_b32"}
+    (tmp_path / "model.json").write_text(json.dumps(network(architecture="vit_b32")))
+    assert load_metadata(weights).content() == network(architecture="vit_b32")
     for damaged, why in (("{", "it is damaged"), ("[]", "expected a JSON object")):
         (tmp_path / "model.json").write_text(damaged)
         with pytest.raises(UsvitError, match=rf"model\.json: {why}"):
             load_metadata(weights)
     for strange in (["1"], {"train": "1"}, {"files": [{"file": "seen"}]}):
-        (tmp_path / "model.json").write_text(json.dumps({"seen_sha256": strange}))
+        (tmp_path / "model.json").write_text(json.dumps(network(seen_sha256=strange)))
         with pytest.raises(UsvitError, match="seen_sha256"):
             load_metadata(weights)
 
@@ -132,7 +132,7 @@ def test_the_next_training_takes_the_file_along_as_upstream(upstream, tmp_path):
     for folder, before in ((first, upstream), (second, first)):
         folder.mkdir()
         seen = write_seen(folder, {"train": digests(folder.name, 2)}, weights_of(before))
-        (folder / "model.json").write_text(json.dumps(seen))
+        (folder / "model.json").write_text(json.dumps(network(**seen)))
     told = seen["seen_sha256"]
     (entry,) = told["files"]
     assert entry["part"] == "upstream" and (second / entry["file"]).is_file()
@@ -145,7 +145,11 @@ def test_the_next_training_takes_the_file_along_as_upstream(upstream, tmp_path):
 
 
 def test_networks_that_have_seen_the_same_images_leave_one_file(upstream, tmp_path):
-    tokenizer, other = weights_of(upstream), FirstWeights(of({"seen_sha256": {"train": ["ab"]}}), tmp_path / "other")
+    own = of({"seen_sha256": {"train": ["ab"], "val": [], "upstream": []}})
+    tokenizer, other = (
+        weights_of(upstream),
+        FirstWeights(own, tmp_path / "other"),
+    )
     seen = write_seen(tmp_path, {}, weights_of(upstream), tokenizer, other)["seen_sha256"]
     (entry,) = seen["files"]
     assert entry["part"] == "upstream" and (tmp_path / entry["file"]).is_file()
@@ -156,7 +160,7 @@ def test_sources_without_hashes_are_named_in_every_training_that_follows(upstrea
     for folder, before, own in (("first", None, ["inat18"]), ("second", tmp_path / "first", ["folder"])):
         (tmp_path / folder).mkdir()
         told = write_seen(tmp_path / folder, {"train": []}, before and weights_of(before), unhashed=own)
-        (tmp_path / folder / "model.json").write_text(json.dumps(told))
+        (tmp_path / folder / "model.json").write_text(json.dumps(network(**told)))
     seen = seen_by_weights(weights_of(tmp_path / "second"))
     assert told["seen_sha256"]["unhashed"] == ["folder", "inat18"] and seen.unhashed == ("folder", "inat18")
     assert len(seen) == 0 and "folder" not in seen

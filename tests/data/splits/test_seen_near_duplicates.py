@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 
 from tests.data.near_duplicates.planting import jpeg, resized
+from tests.records.contents import network
 from usvit.data.io.decoding import read_image
 from usvit.data.io.image_hashes import pixel_sha256
 from usvit.data.near_duplicates import describe
 from usvit.data.near_duplicates.compact import CompactDescriptions
 from usvit.data.phantom import PhantomSpec, write_phantom
-from usvit.data.splits.leakage import Gap, load_metadata, seen_by, seen_by_weights, unrecorded, write_seen
+from usvit.data.splits.leakage import Gap, load_metadata, seen_by, seen_by_weights, write_seen
 from usvit.data.splits.seen_files import joined
 from usvit.data.splits.seen_groups import refuse_seen
 from usvit.errors import LeakageError, UsvitError
@@ -33,7 +34,7 @@ class FirstWeights:
 
 
 def of(content):
-    return ModelMetadata.model_validate(content)
+    return ModelMetadata.model_validate(network(**content))
 
 
 def described(images):
@@ -59,7 +60,7 @@ def trained(tmp_path, images, of_images):
     """The folder of a network that has seen the first six images in training, and two more in validation."""
     hashes = [pixel_sha256(image) for image in images]
     seen = write_seen(tmp_path, {"train": hashes[:6], "val": hashes[6:8]}, described=of_images, name="phantoms")
-    (tmp_path / "model.json").write_text(json.dumps(seen))
+    (tmp_path / "model.json").write_text(json.dumps(network(**seen)))
     return tmp_path
 
 
@@ -104,7 +105,7 @@ def test_what_first_weights_saw_is_passed_on_with_its_descriptions(trained, imag
     assert [(entry["part"], entry["count"]) for entry in told["seen_copies"]["files"]] == [
         ("upstream", 6), ("upstream", 2), ("train", 2),
     ]  # fmt: skip
-    (second / "model.json").write_text(json.dumps(told))
+    (second / "model.json").write_text(json.dumps(network(**told)))
     seen = seen_by_weights(weights_of(second))
     assert seen.known == "copies" and len(seen.descriptions) == 10
     copy = described([jpeg(images[0], 90)])
@@ -114,14 +115,12 @@ def test_what_first_weights_saw_is_passed_on_with_its_descriptions(trained, imag
 def test_what_is_not_on_record_is_a_gap_that_every_later_training_inherits(trained, tmp_path):
     hub = FirstWeights(None, None, "hub weights timm/x")
     assert seen_by_weights(hub).known == "nothing" and seen_by_weights(FirstWeights(None, None)).known == "copies"
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "model.json").write_text(json.dumps({"seen_sha256": {"train": ["ab"], "val": []}}))
-    old = seen_by_weights(weights_of(tmp_path / "old"))
-    assert old.known == "nothing" and "earlier usvit" in unrecorded(old, "N")
-    photographs = write_seen(tmp_path / "old", {"train": ["cd", "ef"]}, name="imagenet")
+    (tmp_path / "photographs").mkdir()
+    photographs = write_seen(tmp_path / "photographs", {"train": ["cd", "ef"]}, name="imagenet")
+    (tmp_path / "photographs" / "model.json").write_text(json.dumps(network(**photographs)))
     assert seen_by(of(photographs)).gaps == (Gap("train", "hashes", "2 of imagenet"),)
     assert seen_by(of(photographs)).known == "hashes"
-    told = write_seen(tmp_path, {}, weights_of(trained), hub, weights_of(tmp_path / "old"))
+    told = write_seen(tmp_path, {}, weights_of(trained), hub, weights_of(tmp_path / "photographs"))
     seen = seen_by(of(told), tmp_path)
     assert seen.gaps[0].what == "hub weights timm/x" and seen.known == "nothing"
     assert {gap.part for gap in seen.gaps} == {"upstream"} and len(seen.descriptions) == 8
@@ -157,7 +156,7 @@ def test_files_that_are_missing_changed_pipes_or_elsewhere_are_refused(trained):
         _ = seen_by(of({"seen_copies": {"files": [entry | {"count": 7}], "gaps": []}}), trained).descriptions
     damaged = ({"files": [entry | one]} for one in ({"part": "test"}, {"count": True}, {"count": 0}, {"file": None}))
     for strange in (*damaged, [], {"files": 1}, {"files": [], "gaps": [{"part": "train"}]}):
-        (trained / "model.json").write_text(json.dumps({"seen_copies": strange}))
+        (trained / "model.json").write_text(json.dumps(network(seen_copies=strange)))
         with pytest.raises(UsvitError, match=r"model\.json is damaged: key seen_copies"):
             load_metadata(weights)
 

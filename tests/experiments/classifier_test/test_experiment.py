@@ -11,6 +11,7 @@ from statsmodels.stats.proportion import proportion_confint
 import usvit
 from tests.experiments.classifier_test.colours import SIZE, VIT, centre, colour_weights, log_probabilities, put, shown
 from tests.experiments.classifier_test.conftest import VALIDATION, write_objectnet, write_v2, write_wnids
+from tests.records.contents import network
 from usvit.data.datasets.upstream.imagenet import wnids
 from usvit.data.datasets.upstream.robustness_sets import subset_wnids
 from usvit.errors import LeakageError, UsvitError
@@ -140,23 +141,16 @@ def colour_run(tmp_path):
     folder = tmp_path / "trained"
     folder.mkdir()
     colour_weights(folder / "model.safetensors", 7)
-    metadata = {
-        "schema_version": "1.2",
-        "stage": "pretrain",
-        "objective": "supervised",
-        "architecture": "vit_ti16",
-        "vit": VIT,
-        "classes": names,
-        "preprocessing": {
-            "image_size": SIZE,
-            "resize": "squash",
-            "mean": [0.5] * 3,
-            "std": [0.5] * 3,
-            "crop": "tissue",
-        },
-        "seen_sha256": {"train": [], "val": [], "upstream": []},
-        "seen_copies": {"files": [], "gaps": []},
-    }
+    preprocessing = {"image_size": SIZE, "resize": "squash", "mean": [0.5] * 3, "std": [0.5] * 3, "crop": "tissue"}
+    metadata = network(
+        stage="pretrain",
+        objective="supervised",
+        architecture="vit_ti16",
+        vit=VIT,
+        classes=names,
+        positive_class=None,
+        preprocessing=preprocessing,
+    )
     write_json(folder / "model.json", metadata)
     assert PretrainConfig().views.test_crop == 0.875
     for k, name in enumerate(names):
@@ -290,7 +284,7 @@ def test_networks_without_a_trained_head_are_refused(colour_run, change, message
     [
         ((), {}, "Nothing is to be tested"),
         (("vit_b16=scratch",), {}, "random weights, so it has no classifier"),
-        (("nowhere/run",), {}, r"'nowhere/run' is no run, no folder of a fold and no file of weights"),
+        (("nowhere/run",), {}, r"'nowhere/run' is not a run, the folder of a fold, or a file of weights"),
         (("vit_ti16=nowhere.npz",), {}, "there is no such file"),
         (("vit_ti16",), {"source": "cifar1O"}, "Unknown source 'cifar1O'.*Nearest: cifar10"),
         (("vit_ti16",), {"source": "imagenet_v2:"}, "the split after the colon is missing"),

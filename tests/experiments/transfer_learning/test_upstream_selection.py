@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.experiments.transfer_learning.test_experiment import accuracy_of, run
+from tests.records.contents import content, network
 from usvit.cli.printing import go_on
 from usvit.errors import UsvitError
 from usvit.experiments.transfer_learning.upstream_selection import (
@@ -25,13 +26,14 @@ class Test12:
 def candidate(name, upstream, downstream, validation="x"):
     figures = {"val_accuracy": upstream, "val_loss": None, "validation": validation, "name": "imagenet"}
     value = {"value": 0.5, "ci95": None, "method": "none", "n_groups": 12}
-    result = {
-        "upstream": figures,
-        "chosen": {"val_accuracy": downstream},
-        "summary": [{"name": "linear probe", "accuracy": value, "mean_class_accuracy": 0.5}],
-        "predictions": None,
-        "predictions_missing": "none",
-    }
+    result = content(
+        "transfer",
+        upstream=figures,
+        chosen={"val_accuracy": downstream},
+        summary=[{"name": "linear probe", "accuracy": value, "mean_class_accuracy": 0.5}],
+        predictions=None,
+        predictions_missing="none",
+    )
     return UpstreamCandidate(name, f"runs/{name}", None, TransferRecord.model_validate(result), Test12())
 
 
@@ -61,13 +63,15 @@ def test_upstream_accuracies_that_do_not_compare_choose_nothing(second, reason):
 def test_upstream_figures_are_read_from_a_run_or_its_fold_and_null_of_anything_else(tmp_path):
     fold = tmp_path / "fold-0"
     fold.mkdir()
-    (fold / "model.json").write_text("{}")
+    (fold / "model.json").write_text(json.dumps(network()))
     (tmp_path / "fold-1").mkdir()
-    (tmp_path / "fold-1" / "model.json").write_text("{}")
-    kept = [{"fold": number, "val_accuracy": value, "val_loss": 1.5} for number, value in ((0, 0.75), (1, 0.5))]
-    (tmp_path / "pretrain.json").write_text(json.dumps({"kept": kept}))
+    (tmp_path / "fold-1" / "model.json").write_text(json.dumps(network()))
+    (row,) = content("pretrain")["kept"]
+    values = ((0, 0.75), (1, 0.5))
+    kept = [row | {"fold": number, "val_accuracy": value, "val_loss": 1.5} for number, value in values]
+    (tmp_path / "pretrain.json").write_text(json.dumps(content("pretrain", kept=kept)))
     validation = {"name": "fractals", "images": 100, "listing_sha256": "ab"}
-    (tmp_path / "run.json").write_text(json.dumps({"data": {"validation": validation}}))
+    (tmp_path / "run.json").write_text(json.dumps(content("run-pretrain", data={"validation": validation})))
     expected = {"val_accuracy": 0.75, "val_loss": 1.5, "validation": "ab", "name": "fractals"}
     assert upstream_figures(str(tmp_path)) == upstream_figures(str(fold)) == expected
     assert upstream_figures(str(fold / "model.json")) == expected

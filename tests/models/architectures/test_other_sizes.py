@@ -3,8 +3,11 @@
 import pytest
 import timm
 import torch
+from torch.func import functional_call
 from torch.nn import functional as F
 
+from tests.models.authors_networks import VIT, load
+from tests.oracles import authors
 from usvit.models.architectures.other_sizes import accept_side, forward_at_side
 
 from .networks import scramble, small, tiny_vit
@@ -66,3 +69,24 @@ def test_a_fixed_number_of_patches_is_refused(make):
 def test_a_side_that_is_no_multiple_of_the_patch_is_refused():
     with pytest.raises(ValueError, match="divisible by patch size"):
         accept_side(tiny_vit(), 24)
+
+
+@pytest.mark.parametrize("side", [16, 48])
+def test_dino_s_local_crops_are_the_authors_but_for_the_tenth_of_a_patch_that_they_add(side):
+    """docs/reference/recipes.md: their code resizes by (n + 0.1) / N, against rounding, which moves the patches."""
+    network, _ = load("dino_vit", VIT)
+    stored, images = authors.network("dino_vit"), authors.images(side)
+    theirs = torch.tensor(stored["features"][str(side)]).double()
+    table = network.pos_embed.data
+    grid = table[:, 1:].unflatten(1, (4, 4)).permute(0, 3, 1, 2)
+    scale = (side / 8 + 0.1) / 4
+    moved = F.interpolate(grid, scale_factor=(scale, scale), mode="bicubic").flatten(2).transpose(1, 2)
+    torch.testing.assert_close(
+        moved[0, :, :3], torch.tensor(stored["positions"][str(side)]).double(), atol=1e-6, rtol=0
+    )
+    network.reset_classifier(0)
+    network.patch_embed.strict_img_size = False
+    ours = forward_at_side(network, images)
+    like_theirs = functional_call(network, {"pos_embed": torch.cat([table[:, :1], moved], dim=1)}, (images,))
+    torch.testing.assert_close(like_theirs, theirs, rtol=1e-5, atol=1e-6)
+    assert 0.01 < (ours - theirs).abs().max() < 0.1

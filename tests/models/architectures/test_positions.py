@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from usvit.models.architectures.positions import Learned2d, RelativeAttention, SinCos2d
+from tests.oracles import authors
+from usvit.models.architectures.positions import Learned2d, RelativeAttention, SinCos2d, sincos_2d
 
 from .networks import images, scramble, tiny_vit
 
@@ -126,3 +127,15 @@ def test_a_larger_grid_keeps_the_embeddings_norm_and_a_grid_back_nearly_themselv
     model.set_input_size(img_size=(128, 64))
     assert (positions() - before).abs().max() < (1e-6 if position == "sincos_2d" else 0.35)
     assert positions()[:, 0].equal(before[:, 0])
+
+
+def test_fixed_positions_are_those_of_mae_and_big_vision_s_have_other_frequencies():
+    """docs/reference/recipes.md: i / (D/4) in MAE's code, i / (D/4 - 1) in big_vision's; the columns have one order."""
+    mae = torch.tensor(authors.values("mae_positions"))
+    torch.testing.assert_close(sincos_2d((3, 3), 16)[0], mae, rtol=0, atol=1e-6)
+    big_vision, ours = torch.tensor(authors.values("big_vision_positions")), sincos_2d((4, 4), 32)[0]
+    assert (ours - big_vision).abs().max() > 0.1
+    waves = 10_000.0 ** (-torch.arange(8) / 7)
+    row, column = torch.meshgrid(torch.arange(4), torch.arange(4), indexing="ij")
+    x, y = column.reshape(-1, 1) * waves, row.reshape(-1, 1) * waves
+    torch.testing.assert_close(torch.cat([x.sin(), x.cos(), y.sin(), y.cos()], 1), big_vision, rtol=0, atol=1e-6)

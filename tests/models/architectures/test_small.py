@@ -1,4 +1,4 @@
-"""The house model: how it pools, and that timm's ways of calling it agree."""
+"""The small offline model: how it pools, and that timm's ways of calling it agree."""
 
 import pytest
 import torch

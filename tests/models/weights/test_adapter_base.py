@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.records.contents import content
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
 from usvit.models.weights.adapter_base import find_base
@@ -29,6 +30,13 @@ def adapters(run, base, **stated):
     return AdapterRecord.model_validate(entry), file
 
 
+def run_from(base):
+    """A run.json whose network began with these weights."""
+    written = content("run")
+    written["config"]["model"]["weights"] = str(base)
+    return written
+
+
 @pytest.fixture(autouse=True)
 def unnamed(monkeypatch):
     monkeypatch.delenv("USVIT_BASE", raising=False)
@@ -37,14 +45,14 @@ def unnamed(monkeypatch):
 def test_it_is_found_where_the_run_found_it(tmp_path):
     base = weights(tmp_path / "elsewhere" / "vit.safetensors")
     adapter, file = adapters(tmp_path / "run", base)
-    (tmp_path / "run" / "run.json").write_text(json.dumps({"config": {"model": {"weights": str(base)}}}))
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run_from(base)))
     assert find_base(adapter, file) == str(base)
 
 
 def test_it_is_the_fold_of_a_run_that_has_the_hash(tmp_path):
     files = [weights(tmp_path / "base" / f"fold-{fold}" / "model.safetensors", fold) for fold in range(3)]
     adapter, file = adapters(tmp_path / "run", files[2], source="run")
-    (tmp_path / "run" / "run.json").write_text(json.dumps({"config": {"model": {"weights": str(tmp_path / "base")}}}))
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run_from(tmp_path / "base")))
     assert find_base(adapter, file) == str(files[2])
 
 

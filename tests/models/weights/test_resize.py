@@ -3,6 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.models.conftest import SMALL_VIT, checkpoint_of, load_into, random_state, small
+from tests.oracles import authors
 from usvit.errors import UsvitError
 from usvit.models.zoo import find_model
 
@@ -146,3 +147,19 @@ def test_positions_on_no_square_grid_are_refused(positions):
     state = random_state(NAME, **SMALL_VIT) | {"pos_embed": positions}
     with pytest.raises(UsvitError, match=r"pos_embed is .* there and 1 x 5 x 24 here"):
         load_into(small(NAME, **SMALL_VIT), checkpoint_of(state))
+
+
+def test_enlarged_positions_are_mae_s_but_for_the_sharpness_of_the_cubic_kernel():
+    """util/pos_embed.py of MAE, as DeiT's: PyTorch's kernel with a = -0.75. With antialiasing it has a = -0.5."""
+    theirs = torch.tensor(authors.values("mae_enlarged_positions"))
+    positions = torch.from_numpy(authors.numbers("positions", (1, 17, 4)))
+    grid = positions[:, 1:].transpose(1, 2).reshape(1, 4, 4, 4)
+    sharper = F.interpolate(grid, (6, 6), mode="bicubic").flatten(2).transpose(1, 2)[0]
+    torch.testing.assert_close(sharper, theirs, rtol=0, atol=1e-6)
+    spec = find_model("vit_ti16", {**SHAPE, "width": 4, "patch": 8})
+    trained, _ = load_into_nothing(spec, 32)
+    state = trained.state_dict() | {"pos_embed": positions}
+    model, _ = load_into(spec, checkpoint_of(state), image_size=48)
+    ours = model.pos_embed.detach()[0, 1:]
+    assert 0.05 < (ours - theirs).abs().max() < 0.2
+    assert torch.corrcoef(torch.stack([ours.flatten(), theirs.flatten()]))[0, 1] > 0.99

@@ -9,6 +9,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file
 
 from tests.models.conftest import write_weights
+from tests.records.contents import content, network
 from usvit.data.splits.leakage import seen_by
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file, sha256_of_text
@@ -173,19 +174,15 @@ def make_run(root, n_folds=2, state="finished", model="vit_ti16", **metadata):
     """A run directory with what a later run needs of it."""
     for fold in range(n_folds):
         write_weights(root / f"fold-{fold}" / "model.safetensors", model, n_classes=3, seed=fold)
-        stated = {
-            "architecture": model,
-            "timm": find_model(model).architecture,
-            "seen_sha256": {"train": [f"image-{fold}"]},
-            "preprocessing": {
-                "image_size": 64,
-                "resize": "squash",
-                "mean": [0.1, 0.2, 0.3],
-                "std": [0.4, 0.5, 0.6],
-            },
-        }
+        statistics = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}
+        stated = network(
+            architecture=model,
+            timm=find_model(model).architecture,
+            seen_sha256={"train": [f"image-{fold}"], "val": [], "upstream": []},
+            preprocessing={"image_size": 64, "resize": "squash", "crop": "tissue", **statistics},
+        )
         (root / f"fold-{fold}" / "model.json").write_text(json.dumps(stated | metadata))
-    (root / "run.json").write_text(json.dumps({"state": state, "folds": {"n": n_folds}}))
+    (root / "run.json").write_text(json.dumps(content("run", state=state, folds={"n": n_folds})))
     return root
 
 
@@ -245,7 +242,10 @@ def test_a_single_fold_may_be_named_and_a_run_of_one_is_its_fold(tmp_path):
         (lambda run: (run / "run.json").unlink(), "is not a run of usvit: it has neither run.json"),
         (lambda run: (run / "run.json").write_text("{"), "run.json: it is damaged"),
         (lambda run: (run / "run.json").write_text("[]"), "run.json: expected a JSON object"),
-        (lambda run: (run / "run.json").write_text('{"state": "running", "folds": {"n": 2}}'), "is not finished"),
+        (
+            lambda run: (run / "run.json").write_text(json.dumps(content("run", state="running"))),
+            "is not finished",
+        ),
         (lambda run: (run / "fold-1" / "model.json").unlink(), "fold-1 has no model.json"),
         (lambda run: (run / "fold-0" / "model.safetensors").unlink(), "fold-0 has no model.safetensors"),
         (lambda run: (run / "fold-0" / "model.json").write_text("no json"), "model.json: it is damaged"),

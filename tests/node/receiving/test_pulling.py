@@ -135,7 +135,7 @@ def test_dcmqrscp_delivers_by_c_get(tmp_path):
         ({"peer": "archiv", "study": "1.2"}, "Nearest: archive"),
         ({}, "--study UID, or --query"),
         ({"study": "1.2", "query": {"StudyDate": "20260101"}}, "--study UID, or --query"),
-        ({"study": "../1.2"}, "no UID"),
+        ({"study": "../1.2"}, "must be a UID"),
         ({"query": {"StudyDat": "20260101"}}, "Nearest: StudyDate"),
         ({"query": {"PatientName": "*"}}, "every study"),
         ({"query": {"PatientName": "a\\b"}}, "backslash"),

@@ -175,7 +175,7 @@ def test_stow_stores_in_orthanc_once(tmp_path, orthanc):
         ({}, "--to AE@HOST:PORT or --stow URL"),
         ({"to": "PACS@127.0.0.1:1", "stow": "http://127.0.0.1/"}, "either"),
         ({"stow": "ftp://127.0.0.1/"}, "https://host/dicom-web"),
-        ({"to": "PACS@127.0.0.1:1", "calling": "B\\C"}, "no AE title"),
+        ({"to": "PACS@127.0.0.1:1", "calling": "B\\C"}, "not an AE title"),
         ({"to": "PACS@127.0.0.1:1", "token_file": "x"}, "--stow"),
         ({"stow": "http://pacs.example/", "token_file": "token"}, "read the token"),
         ({"to": "PACS@127.0.0.1:1"}, "cannot be reached"),

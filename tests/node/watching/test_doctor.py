@@ -138,7 +138,7 @@ def test_a_configuration_without_faults_has_none(tmp_path):
             "receive.allow names 10.1.2.3/32, but receive.host 127.0.0.1 is reached from this machine only",
         ),
         ({"receive": {"allow": "any", "min_free_gb": 1e9}}, "every image is refused. Make room"),
-        ({"retention": {"max_gb": 1e9}}, "the limit never holds. Set a smaller one"),
+        ({"retention": {"max_gb": 1e9}}, "the limit is never reached. Set a smaller one"),
     ],
 )
 def test_each_fault_of_the_configuration_is_one_line_with_its_cure(tmp_path, changes, said):
@@ -161,7 +161,9 @@ def test_folders_keys_and_databases_are_checked(tmp_path):
     node.database.close()
     path = written(tmp_path)
     found = faults(path)
-    assert any("clock: The clock is wrong: by it, the last image arrived in the future" in one for one in found)
+    assert any(
+        "clock: The clock is wrong: according to it, the last image arrived in the future" in one for one in found
+    )
     assert any("Results wait for the peer 'gone'" in one for one in found)
     key = tmp_path / "node" / "pseudonym.key"
     key.write_text(f"{os.urandom(32).hex()}\n")
@@ -171,7 +173,7 @@ def test_folders_keys_and_databases_are_checked(tmp_path):
     key.write_text("short")
     assert any("key: The key file" in one and "is damaged" in one for one in faults(path))
     key.unlink()
-    assert any("is gone, and the folder has studies under it" in one for one in faults(path))
+    assert any("is missing, and the folder has studies" in one for one in faults(path))
     assert not key.exists()
     (tmp_path / "node").chmod(0o755)
     assert any("folder: Others on this machine may enter the folder" in one for one in faults(path))
@@ -189,7 +191,9 @@ def test_a_peer_that_does_not_listen_or_resolve(tmp_path):
 
 def test_a_peer_that_does_not_know_a_title_or_take_a_class(tmp_path):
     with dicom_peer(title="OTHER") as port:
-        assert "does not know itself as PACS. Correct peers.pacs.ae_title" in faults(with_peer(tmp_path, port))[0]
+        assert (
+            "does not recognise its AE title PACS. Correct peers.pacs.ae_title" in faults(with_peer(tmp_path, port))[0]
+        )
     with dicom_peer(known="SOMEBODY") as port:
         assert "The peer does not know USVIT. Enter this AE title" in faults(with_peer(tmp_path, port))[0]
     with dicom_peer(classes=[SecondaryCaptureImageStorage]) as port:
@@ -268,7 +272,7 @@ def test_dicomweb_services_and_their_clock(tmp_path, web):
     assert faults(path) == [] and web["asked"] == ("/dicom-web/studies?limit=1", "Bearer secret")
     for status, said in (
         (401, "Correct peers.archive.token_file"),
-        (404, "is no DICOMweb service (HTTP 404). Correct the path"),
+        (404, "is not a DICOMweb service (HTTP 404). Correct the path"),
         (302, "The service moved"),
         (500, "HTTP 500"),
     ):

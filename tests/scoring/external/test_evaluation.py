@@ -212,7 +212,7 @@ def test_three_classes_and_columns_of_both_tables_make_subgroups(with_rows):
     with pytest.raises(UsvitError, match="Unknown column 'sit'"):
         evaluate_scores(folder, labels, by={"sit": None})
     for private in ("path", "patient"):
-        with pytest.raises(UsvitError, match=r"ids of origin|column of ids"):
+        with pytest.raises(UsvitError, match=r"column of original ids|column of ids"):
             evaluate_scores(folder, labels, by={private: None})
 
 

@@ -1,9 +1,12 @@
 """A label table meets a scored set: who finds whom, what is counted, and what is refused."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from tests.records.contents import content
 from tests.scoring.make_scores import make_scores
 from usvit.errors import UsvitError
 from usvit.scoring.external.labels import (
@@ -252,7 +255,7 @@ def test_the_wrong_key_and_no_key_are_told_apart(join, truth, tmp_path):
     ("harm", "said"),
     [
         (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), r"Cannot read .*scores\.parquet as a Parquet table"),
-        (lambda f: (f / "job.json").write_text('{"state": "running"}'), "is not finished"),
+        (lambda f: (f / "job.json").write_text(json.dumps(content("job", state="running"))), "is not finished"),
         (lambda f: [(f / name).unlink() for name in ("scores.parquet", "scores.csv")], "has no scores.parquet"),
         (lambda f: pd.DataFrame({"a": [1]}).to_parquet(f / "scores.parquet"), "not a table of usvit score"),
     ],

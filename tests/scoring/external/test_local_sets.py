@@ -1,7 +1,5 @@
 """Conformal sets of ``usvit recalibrate``: fitted on patients, stored, refused with too few, tested on others."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +7,6 @@ import pytest
 from tests.scoring.external.test_recalibration import images_of, table
 from tests.scoring.make_scores import evaluated, make_scores
 from usvit.errors import UsvitError
-from usvit.records import CalibrationRecord
 from usvit.scoring.calibration import read_calibration, scaled
 from usvit.scoring.external.local_sets import fit_sets
 from usvit.scoring.external.recalibration import fit, recalibrate
@@ -73,13 +70,6 @@ def test_the_sets_are_tested_on_other_patients(home, record):
     assert found["sets"][0]["coverage"]["value"] > 0.7
     plain, _ = evaluated(home / "scores", table(home, "there"))
     assert plain["external"]["conformal"] is None
-
-
-def test_a_file_of_an_earlier_version_has_no_sets_and_is_read(home, record, tmp_path):
-    old = {name: value for name, value in record.items() if name != "conformal"} | {"schema_version": "1.1"}
-    (tmp_path / "old.json").write_text(json.dumps(old))
-    assert read_calibration(tmp_path / "old.json").conformal is None
-    assert record["schema_version"] == CalibrationRecord.VERSION
 
 
 def test_new_patients_are_covered_as_promised_whose_patients_have_several_images():

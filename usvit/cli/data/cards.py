@@ -10,7 +10,7 @@ from usvit.cli import options as o
 
 
 def list_(json_: o.Json = False) -> None:
-    """Show the data sets that usvit knows."""
+    """List the data sets that have a data card."""
     from usvit.data.datasets import card_facts, card_names, load_card
 
     cards = [load_card(name) for name in card_names()]

@@ -75,5 +75,5 @@ def split(
         classes = ", ".join(f"{count} {label}" for label, count in row.classes.items())
         print(f"fold {row.fold} {row.part:5} {row.images:6} images {row.groups:6} groups   {classes}")
     if summary.unit == "image":
-        print(f"LEAKING SPLIT (by image, as asked): {summary.leaking_groups} groups are in two splits of a fold.")
+        print(f"LEAKING SPLIT (by image, as requested): {summary.leaking_groups} groups are in two splits of a fold.")
     print(f"{summary.n_images} images in {summary.n_groups} groups; sha256 {summary.sha256[:12]}: {out}")

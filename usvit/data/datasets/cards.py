@@ -288,7 +288,7 @@ def card_facts(card: DataCard) -> list[tuple[str, str]]:
         ("How to get it", card.how_to_get),
         ("Download", fetch),
         ("Reader", card.reader or f"none: {card.no_reader}"),
-        ("Same images as", ", ".join(card.same_images_as) or "none that we know"),
+        ("Same images as", ", ".join(card.same_images_as) or "none known"),
         ("Citation", card.citation),
         ("Layout", card.layout),
     ]

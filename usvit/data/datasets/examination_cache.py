@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 Found = tuple[Fingerprint, Description]
 T = TypeVar("T")
 
-VERSION = 2
+VERSION = 1
 """To be increased whenever images are decoded, hashed or described in another way."""
 DECODERS = (
     *("pillow", "opencv-python-headless", "pydicom", "numpy"),
@@ -123,7 +123,7 @@ def image_key(image: Path, frame: int | None, masks: Sequence[Path] = ()) -> byt
     Returns:
         None if a file cannot be found, or has just been modified.
     """
-    parts: list[object] = [VERSION, *decoder_versions(), frame]
+    parts: list[object] = [*decoder_versions(), VERSION, frame]
     for path in (image, *masks):
         try:
             found = path.stat()
@@ -137,7 +137,7 @@ def image_key(image: Path, frame: int | None, masks: Sequence[Path] = ()) -> byt
 
 def _set_key(descriptions: Sequence[Description]) -> bytes:
     """Return the key of images whose order counts, because pairs name them by their numbers."""
-    digest = hashlib.sha256(json.dumps([VERSION, *decoder_versions()]).encode())
+    digest = hashlib.sha256(json.dumps([*decoder_versions(), VERSION]).encode())
     digest.update(CompactDescriptions.of(descriptions).to_bytes())
     return digest.digest()
 

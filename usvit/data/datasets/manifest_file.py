@@ -152,8 +152,7 @@ def descriptions_of(table: pd.DataFrame, source: Path) -> dict[str, CompactDescr
     """Read the near-duplicate descriptions in the table of a manifest file: pixel hash -> description.
 
     Args:
-        table: table with the column ``sha256``. Images without a description are left out, and so are all images of
-            older tables without the column.
+        table: table with the column ``sha256``. Images without a description are left out.
         source: the file, for error messages.
 
     Raises:
@@ -169,7 +168,7 @@ def descriptions_of(table: pd.DataFrame, source: Path) -> dict[str, CompactDescr
 
 
 def with_descriptions(manifest: Manifest, progress: Progress) -> Manifest:
-    """Describe the usable images without a description, such as those of older manifest files.
+    """Describe the usable images without a description.
 
     Raises:
         BadImage: An image cannot be read.

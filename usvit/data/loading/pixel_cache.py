@@ -27,7 +27,7 @@ from usvit.resources import cache_dir, usable_cores
 
 logger = logging.getLogger(__name__)
 
-VERSION = 2
+VERSION = 1
 """To be increased whenever images or masks are resized in another way."""
 MAX_BYTES = 2_000_000_000
 """Size of all entries together; beyond, those that were not used for longest are removed."""
@@ -102,7 +102,7 @@ def pixels_key(manifest: Manifest, preprocessing: Preprocessing, with_lesions: b
     if any(one.kept or one.pseudonyms is not None for one in manifest.identities.values()):
         return None
     settings = (preprocessing.image_size, preprocessing.resize, preprocessing.crop, with_lesions)
-    digest = hashlib.sha256(json.dumps([VERSION, *decoder_versions(), *settings]).encode())
+    digest = hashlib.sha256(json.dumps([*decoder_versions(), VERSION, *settings]).encode())
     rows = manifest.usable
     columns = (rows.dataset, rows.path, rows.frame, rows.mask_path, rows.sha256)
     images = [

@@ -136,16 +136,16 @@ def refuse_contaminated(
             raise LeakageError(
                 f"Contamination: {who} was pre-trained on data that it would be tested on: "
                 f"{'; '.join(one.phrase() for one in contaminated)}. The result would be too good, because the network "
-                f"has learnt from these images. Test on another data set, or start from other weights. To measure it "
+                f"was trained on these images. Test on another data set, or start from other weights. To measure it "
                 f"all the same, pass {option}: every page then says so."
             )
         found |= dict.fromkeys(contaminated)
     return tuple(found)
 
 
-def contamination_warning(found: Iterable[Contamination]) -> str | None:
+def contamination_warning(contaminations: Iterable[Contamination]) -> str | None:
     """Return the sentence that pages and records show for allowed contamination; None if there is none."""
-    phrases = [one.phrase() for one in found]
+    phrases = [one.phrase() for one in contaminations]
     if not phrases:
         return None
     return (

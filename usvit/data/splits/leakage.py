@@ -18,7 +18,6 @@ from usvit.data.near_duplicates import CompactDescriptions, SeenNearDuplicate
 from usvit.data.splits.contamination import SeenCollection, unlisted
 from usvit.data.splits.seen_files import (
     MAX_DESCRIBED,
-    PARTS,
     CopyFile,
     Described,
     HashFile,
@@ -29,7 +28,7 @@ from usvit.data.splits.seen_files import (
     write_hash_file,
 )
 from usvit.files import copy_file
-from usvit.records import ModelMetadata, SeenHashes, load_record
+from usvit.records import ModelMetadata, load_record
 
 LISTED_AT_MOST = 20_000
 """Maximum number of hashes of one split in the metadata itself (1.4 MB); longer lists go into a file."""
@@ -41,8 +40,6 @@ GAPS = "gaps"
 """Key beside the files in ``seen_copies``: images that are not on record."""
 COLLECTIONS = "seen_collections"
 """Optional key of ``model.json``: published lists of the data sets of foundation models (``contamination``)."""
-_OLD = "a model.json of an earlier usvit, which has no near-duplicate descriptions"
-_SILENT = "a model.json that lists no images"
 
 Known = Literal["copies", "hashes", "nothing"]
 """Record of seen images: near-duplicates are recognised, or only identical pixels, or neither with certainty."""
@@ -160,8 +157,6 @@ class SeenImages:
 def seen_by(metadata: ModelMetadata, folder: Path | None = None) -> SeenImages:
     """Return all images that a network has seen, including pre-training.
 
-    Metadata without ``seen_copies`` is from an earlier usvit: all its splits have a gap.
-
     Args:
         metadata: the content of ``model.json``.
         folder: folder of ``model.json``; required if it names files.
@@ -169,18 +164,14 @@ def seen_by(metadata: ModelMetadata, folder: Path | None = None) -> SeenImages:
     Raises:
         UsvitError: A named file is missing or has other content.
     """
-    told, copies = metadata.seen_sha256 or SeenHashes(), metadata.seen_copies
+    told, copies = metadata.seen_sha256, metadata.seen_copies
     lists = told.model_dump(exclude={FILES, UNHASHED}, exclude_none=True)
     listed = {part: frozenset(hashes) for part, hashes in lists.items()}
     files = tuple(HashFile.checked(entry, folder) for entry in told.files or ())
     unhashed = tuple(told.unhashed or ())
     collections = tuple(map(SeenCollection.of_record, metadata.seen_collections or ()))
-    if copies is None:
-        what = _SILENT if metadata.seen_sha256 is None else _OLD
-        gaps = tuple(Gap(part, "nothing", what) for part in PARTS)
-        return SeenImages(listed, files, unhashed, (), gaps, collections)
-    described = tuple(CopyFile.checked(entry, folder) for entry in copies.files or ())
-    gaps = tuple(Gap(gap.part, gap.known, gap.what) for gap in copies.gaps or ())
+    described = tuple(CopyFile.checked(entry, folder) for entry in copies.files)
+    gaps = tuple(Gap(gap.part, gap.known, gap.what) for gap in copies.gaps)
     return SeenImages(listed, files, unhashed, described, gaps, collections)
 
 
@@ -313,7 +304,7 @@ def unrecorded(seen: SeenImages, who: str) -> str | None:
             f"{f' {unknown}' if unknown else ''}"
         )
     return (
-        f"{who} has learnt from {' and '.join(seen.unhashed)} with source.hashes=false: which images these were is "
+        f"{who} was trained on {' and '.join(seen.unhashed)} with source.hashes=false: which images these were is "
         "not on record, so test images may be among them."
     )
 

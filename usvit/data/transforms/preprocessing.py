@@ -34,14 +34,13 @@ class Preprocessing:
     """Standard deviation of each channel, for values in [0, 1]."""
     crop: str = "tissue"
     """``tissue`` cuts a DICOM frame to the 2-D tissue region if its header describes one, and uses all other images
-    whole; ``whole`` uses all images whole. Model metadata without this field mean ``tissue``."""
+    whole; ``whole`` uses all images whole."""
 
     @classmethod
     def of_record(cls, record: "PreprocessingRecord") -> Self:
         """Return the settings in the model metadata."""
         (red, green, blue), (of_red, of_green, of_blue) = record.mean, record.std
-        crop = record.crop or "tissue"
-        return cls(record.image_size, record.resize, (red, green, blue), (of_red, of_green, of_blue), crop)
+        return cls(record.image_size, record.resize, (red, green, blue), (of_red, of_green, of_blue), record.crop)
 
     def resized(self, image: UInt8, tissue: Box | None = None) -> UInt8:
         """Crop and resize a whole frame to the square of the network, for training and scoring alike.

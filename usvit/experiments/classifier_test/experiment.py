@@ -76,7 +76,7 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UsvitError("usvit test runs in one process: start it without torchrun.")
         if not config.classifiers:
-            raise UsvitError("Nothing is to be tested: name a run, the folder of a fold, MODEL or MODEL=WEIGHTS.")
+            raise UsvitError("There is nothing to test: name a run, the folder of a fold, MODEL or MODEL=WEIGHTS.")
         if not config.sources:
             raise UsvitError("There are no images to test on: name them with --source, such as --source imagenet.")
         device = resolve_device(config.device, config.precision)

@@ -59,7 +59,7 @@ def match(name: str, classes: tuple[str, ...], source: UpstreamDataset, label: s
         raise UsvitError(
             f"{label} has {len(unknown)} of {len(source.classes)} classes that the classifier {name} does not have "
             f"({_some(unknown)}); its {len(classes)} classes are {_some(classes)}. Rename the class folders to the "
-            "classifier's classes, remove those that it does not know, or choose another classifier."
+            "classifier's classes, remove those that it does not have, or choose another classifier."
         )
     right = [sorted({number[answer] for answer in answers[one]}) for one in source.classes]
     rule, kept = "all", None

@@ -231,12 +231,11 @@ def _remember_validation(setup: TransferSetup, folder: Path, progress: Progress)
     told["val"] = more["val"]
     files = [*(entry for entry in told.get(FILES, []) if entry["part"] != "val"), *more.get(FILES, [])]
     metadata["seen_sha256"] = told | ({FILES: files} if files else {})
-    copies = metadata.get("seen_copies")
-    if copies is not None:  # cells of earlier versions have no such entry, and stay without
-        metadata["seen_copies"] = {
-            key: [*(entry for entry in copies[key] if entry["part"] != "val"), *written["seen_copies"][key]]
-            for key in (FILES, GAPS)
-        }
+    copies = metadata["seen_copies"]
+    metadata["seen_copies"] = {
+        key: [*(entry for entry in copies[key] if entry["part"] != "val"), *written["seen_copies"][key]]
+        for key in (FILES, GAPS)
+    }
     write_record(folder / "model.json", metadata, ModelMetadata)
 
 

@@ -120,7 +120,7 @@ def load_embedding(folder: Path, image_size: int | None = None) -> Embedding:
         if metadata.grafit is None or metadata.architecture is None or metadata.preprocessing is None:
             raise ValueError("it lacks the key grafit, architecture or preprocessing")
         config = GrafitConfig(**metadata.grafit)
-        vit: dict[str, Any] = ViTConfig(**(metadata.vit or {})).model_dump(exclude_none=True)
+        vit: dict[str, Any] = ViTConfig(**metadata.vit).model_dump(exclude_none=True)
         spec = find_model(metadata.architecture, vit)
         image_size = image_size or metadata.preprocessing.image_size
     except (ValidationError, ValueError, TypeError) as error:

@@ -6,7 +6,19 @@ from typing import Any
 from usvit.errors import UsvitError
 from usvit.records import load_run_record
 
-_SOURCE = ("name", "path", "split", "val", "val_share", "limit", "coarse", "size", "classes", "image_size")
+_SOURCE = (
+    "name",
+    "path",
+    "split",
+    "val",
+    "val_source",
+    "val_share",
+    "limit",
+    "coarse",
+    "size",
+    "classes",
+    "image_size",
+)
 
 
 def own_images(choice: str) -> dict[str, Any]:
@@ -32,7 +44,6 @@ def own_images(choice: str) -> dict[str, Any]:
     try:
         config = record.config.model_dump(exclude_unset=True)
         source = {key: config["source"][key] for key in _SOURCE}
-        source["val_source"] = config["source"].get("val_source")  # runs of earlier versions have none
         found = {"source": source, "seed": config["seed"], "sigma": config["grafit"]["sigma"], "test": None}
         found["views"] = {"test_crop": config["views"]["test_crop"]}
     except (KeyError, TypeError) as error:

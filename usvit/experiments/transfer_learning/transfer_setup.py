@@ -137,7 +137,7 @@ def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> Transf
                 f"The metadata (model.json) of --weights {choice} is damaged: it lacks 'architecture', the name of "
                 "the network. Copy it again, or pass --model."
             )
-        parts = dict(metadata.vit or {})
+        parts = dict(metadata.vit)
         if config.model.head != "kept":
             parts.pop("head", None)
         update |= {"name": metadata.architecture, "vit": config.model.vit.model_copy(update=parts)}

@@ -8,7 +8,7 @@ Entry points, which take keyword options only:
 - ``usvit_cait_distilled`` (``cait.py``): CaiT with a distillation token
 - ``usvit_patchconvnet`` (``patchconvnet.py``), ``usvit_resnet50_attn`` (``resnet_attention.py``): attention pooling
 - ``usvit_resmlp`` (``resmlp.py``): a ResMLP of any depth and patch size, with the parts that its ablation compares
-- ``usvit_small`` (``small.py``): the house model, a ResNet-18-D at half the width
+- ``usvit_small`` (``small.py``): the small offline model, a ResNet-18-D at half the width
 - ``usvit_bit`` (``timm_sizes.py``): timm's class at sizes that timm does not offer
 """
 

@@ -5,6 +5,8 @@ forward pass, as the public code of DINO does (Caron et al. 2021), and the gradi
 
     E' = R E R^T for each channel,   R (h' x h): bicubic resizing of a line of h positions to h', without antialiasing
 
+That code resizes by (h' + 0.1) / h instead of h' / h, against rounding errors, which moves the last patches of a crop.
+
 As a product of matrices, its gradient is the same at every repetition, which PyTorch's ``interpolate`` does not
 guarantee on a GPU.
 """

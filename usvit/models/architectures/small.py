@@ -1,4 +1,4 @@
-"""The house model: a ResNet-18-D at half the width that looks at its own lesion mask, small enough to ship with usvit.
+"""The small offline model: a ResNet-18-D at half the width that pools with its own lesion mask.
 
 timm's code, with three 3 x 3 convolutions as stem and average pooling in the shortcuts (ResNet-C and -D of He et al.
 2019, Bag of Tricks). A feature pyramid (Lin et al. 2017) over the last three stages predicts the lesion mask. The head
@@ -113,7 +113,7 @@ class MaskPooledResNet(ResNet):
 
 @register_model
 def usvit_small(pretrained: bool = False, **options: Any) -> MaskPooledResNet:
-    """Build the house model; ``options`` are those of ``MaskPooledResNet``."""
+    """Build the small offline model; ``options`` are those of ``MaskPooledResNet``."""
     shape: dict[str, Any] = {
         "block": BasicBlock,
         "layers": (2, 2, 2, 2),

@@ -15,7 +15,7 @@ from usvit.models.weights.resize import POSITIONS, resize_embeddings
 Shape = tuple[int, ...]
 _SHOWN = 3
 """Number of names of each kind that an error message or a line quotes."""
-_HIDDEN = ("pre_logits", "hidden")
+HIDDEN = ("pre_logits", "hidden")
 """Names of a head's hidden layer, in the original repositories' ViTs and in our networks."""
 
 
@@ -79,7 +79,7 @@ def load_checkpoint(model: nn.Module, checkpoint: Checkpoint, *, file: str, name
     shapes = {key: tuple(value.shape) for key, value in named.tensors.items()}
     sources = {source: shapes[key] for key, source in named.source.items()}
     is_head = head_of(model)
-    for key in [key for key in named.tensors if is_head(key) and key.startswith(_HIDDEN)]:
+    for key in [key for key in named.tensors if is_head(key) and key.startswith(HIDDEN)]:
         named.skip(key, "the head is new")  # before timm's filter drops it silently
     _to_network(named, model)
     for key in [key for key in named.tensors if is_head(key)]:
@@ -113,7 +113,7 @@ def head_of(model: nn.Module) -> Callable[[str], bool]:
     classifiers = getattr(model, "pretrained_cfg", {}).get("classifier") or "head"
     names = [classifiers] if isinstance(classifiers, str) else list(classifiers)
     if hasattr(model, "blocks"):  # VGG's pre_logits are two layers of the network itself
-        names += list(_HIDDEN)
+        names += list(HIDDEN)
     elif isinstance(getattr(model, "hidden", None), nn.Module):
         names.append("hidden")
     prefixes = tuple(f"{name}." for name in names)

@@ -1,8 +1,9 @@
 """Resizing of position and patch embeddings to another resolution or patch size.
 
 Patches keep their place in the image: a table of positions on a grid of 14 x 14 is resized like a small image of D
-channels, bicubically, because bilinear interpolation would shrink its vectors (Touvron 2022, section 3.4.5). A table
-that becomes smaller is smoothed first (timm's antialiasing), which the public codes of DeiT, DINO and MAE do not do.
+channels, bicubically, because bilinear interpolation would shrink its vectors (Touvron 2022, section 3.4.5). timm's
+antialiasing smooths a table that becomes smaller, and its kernel is softer where one becomes larger (a = -0.5 instead
+of -0.75); the public codes of DeiT and MAE resize without it.
 """
 
 import re

@@ -249,7 +249,7 @@ def _refuse_lone_adapters(content: Checkpoint, metadata: ModelMetadata | None, p
 
 def _lineage(metadata: ModelMetadata | None) -> dict[str, Any]:
     """Return the licence and the origin of weights that were trained further, and each training behind them."""
-    if metadata is None or metadata.seen_sha256 is None:
+    if metadata is None:
         return {}
     content = metadata.content()
     before = content.get("upstream") or {}
@@ -263,7 +263,7 @@ def _lineage(metadata: ModelMetadata | None) -> dict[str, Any]:
 
 def _check_network(metadata: ModelMetadata | None, spec: ModelSpec, where: Path) -> None:
     """Refuse weights whose metadata names another network; a timm name and a zoo name may mean the same network."""
-    if metadata is None or metadata.architecture is None or metadata.seen_sha256 is None:
+    if metadata is None:
         return  # usvit did not train them: only the tensors show which network it is
     trained = metadata.architecture
     made_of = str(metadata.timm).partition(".")[0]

@@ -27,7 +27,7 @@ _FOUNDATION_MODELS = {
 }
 """Papers of the entries of ``foundation.yaml``."""
 
-HOUSE = "usvit"
+USVIT = "usvit"
 
 SOURCES = {
     DOSOVITSKIY: "Dosovitskiy et al., An image is worth 16x16 words, ICLR 2021",
@@ -38,7 +38,7 @@ SOURCES = {
     SOVIT: "Alabdulmohsin et al., Getting ViT in shape: scaling laws for compute-optimal model design, NeurIPS 2023",
     BEYER: "Beyer et al., FlexiViT: one model for all patch sizes, CVPR 2023",
     LIU: "Liu et al., A ConvNet for the 2020s, CVPR 2022",
-    HOUSE: "usvit, docs/explanation/house-model.md (a ResNet-D: He et al., Bag of Tricks, CVPR 2019)",
+    USVIT: "usvit, docs/explanation/small-model.md (a ResNet-D: He et al., Bag of Tricks, CVPR 2019)",
     **_FOUNDATION_MODELS,
 }
 

@@ -97,14 +97,14 @@ class WebArchive:
             if is_uid(series):
                 yield ArchivedInstance(study, series, uid, _value(row, "00080016"))
 
-    def instance(self, one: ArchivedInstance, target: Path) -> bool:
+    def instance(self, archived: ArchivedInstance, target: Path) -> bool:
         """Write the file of an instance as it comes; return False if the archive does not deliver it.
 
         Raises:
             PeerUnavailable: the archive cannot be reached, or its answer exceeds the limits.
             OSError: the file cannot be written.
         """
-        address = f"{self._base}/studies/{one.study}/series/{one.series}/instances/{one.instance}"
+        address = f"{self._base}/studies/{archived.study}/series/{archived.series}/instances/{archived.instance}"
         accept = 'multipart/related; type="application/dicom"; transfer-syntax=*'
         try:
             with (

@@ -127,7 +127,7 @@ def parse_query(items: Sequence[str]) -> dict[str, str]:
         key, equals, value = item.partition("=")
         if not equals or not value:
             raise UsvitError(
-                f"'{shortened(item, 40)}' is no condition. Give --query KEY=VALUE, such as StudyDate=20260131."
+                f"'{shortened(item, 40)}' is not a condition. Give --query KEY=VALUE, such as StudyDate=20260131."
             )
         if key not in KEYS:
             raise unknown("key of --query", key, KEYS)
@@ -142,14 +142,14 @@ def _checked(study: str | None, query: Mapping[str, str] | None) -> dict[str, st
         raise UsvitError("Give either a study or conditions: --study UID, or --query KEY=VALUE.")
     if study is not None:
         if not is_uid(study):
-            raise UsvitError("The study is no UID: give digits and dots, at most 64 characters.")
+            raise UsvitError("The study must be a UID: give digits and dots, at most 64 characters.")
         return {"StudyInstanceUID": study}
     found = parse_query([f"{key}={value}" for key, value in (query or {}).items()])
     for key, value in found.items():
         if len(value) > 128 or not re.fullmatch(r"[^\x00-\x1f\\]+", value):
             raise UsvitError(f"The value of {key} is too long, or holds a backslash or a control character.")
     if all(set(value) <= {"*"} for value in found.values()):
-        raise UsvitError("The conditions fit every study of the archive. Give one that limits them, such as a date.")
+        raise UsvitError("The conditions match every study of the archive. Give one that limits them, such as a date.")
     return found
 
 
@@ -274,9 +274,9 @@ class _Pull:
 _REASONS = {
     Outcome.CONFLICT: "the node has another image with the same UID",
     Outcome.FULL: "the node has no room",
-    Outcome.INVALID: "it is no valid DICOM object",
+    Outcome.INVALID: "it is not a valid DICOM object",
     Outcome.TOO_LARGE: "it is larger than receive.max_instance_mb",
-    Outcome.MISMATCH: "it is not what the archive announced, or no image of a kind that is scored",
+    Outcome.MISMATCH: "it is not what the archive announced, or it is not an image that can be scored",
 }
 
 

@@ -25,9 +25,9 @@ _WORDS = {
     0x0117: "it does not accept the UID of the object",
     0x0122: "it does not support the SOP class",
     0x0124: "it does not authorise the sender",
-    0x0210: "it calls the message a duplicate",
+    0x0210: "it reports a duplicate message",
     0x0211: "it does not know the operation",
-    0x0212: "it calls an argument mistyped",
+    0x0212: "it reports an argument of a wrong type",
     0x0213: "it is out of resources",
 }
 
@@ -39,11 +39,11 @@ class PeerUnavailable(Exception):
     """
 
 
-def bounded_answers(found: Iterable[_T], most: int, seconds: float, seconds_each: float = 0.0) -> Iterator[_T]:
+def bounded_answers(answers: Iterable[_T], most: int, seconds: float, seconds_each: float = 0.0) -> Iterator[_T]:
     """Yield the answers of a peer to one request, up to a number and a time.
 
     Args:
-        found: the answers; each comes in a limited time, or ends the iteration.
+        answers: the answers; each comes in a limited time, or ends the iteration.
         most: maximum number of answers.
         seconds: time for all of them, with ``seconds_each`` more for each that has come.
 
@@ -51,7 +51,7 @@ def bounded_answers(found: Iterable[_T], most: int, seconds: float, seconds_each
         PeerUnavailable: there are more, or they take longer.
     """
     start = time.monotonic()
-    for n_found, one in enumerate(found, 1):
+    for n_found, one in enumerate(answers, 1):
         if n_found > most:
             raise PeerUnavailable(f"it sends more than {most:,} answers to one request: ask for less at a time")
         if time.monotonic() - start > seconds + n_found * seconds_each:

@@ -27,7 +27,7 @@ from usvit.node.sending.stow import StowClient
 from usvit.progress import Progress, shown_progress, task
 from usvit.pseudonyms import for_the_owner_alone
 
-RECORD = "sent.csv"
+SENT_FILE = "sent.csv"
 COLUMNS = ("file", "sha256", "to", "state", "status", "error", "time")
 AGAIN = 2
 """Times that an association is opened again after it was lost, before the rest is listed as not sent."""
@@ -83,7 +83,7 @@ def parse_peer(
         UsvitError: a part is missing or wrong.
     """
     if (to is None) == (stow is None):
-        raise UsvitError("Give either --to AE@HOST:PORT or --stow URL: where the files go to.")
+        raise UsvitError("Give either --to AE@HOST:PORT or --stow URL as the destination of the files.")
     try:
         if stow is not None:
             if tls_certificate is not None or tls_key is not None:
@@ -93,7 +93,7 @@ def parse_peer(
             raise UsvitError("--token-file belongs to --stow.")
         found = _ADDRESS.fullmatch(str(to))
         if found is None:
-            raise UsvitError(f"'{shortened(str(to))}' is no address. Give AE@HOST:PORT, such as PACS@10.0.0.5:104.")
+            raise UsvitError(f"'{shortened(str(to))}' is not an address. Give AE@HOST:PORT, such as PACS@10.0.0.5:104.")
         tls = None
         if tls_ca is not None or tls_certificate is not None or tls_key is not None:
             tls = NodeTlsConfig(ca=tls_ca, certificate=tls_certificate, private_key=tls_key)
@@ -163,7 +163,7 @@ def send_dicom(
     if not (found or broken):
         raise UsvitError(f"There is no DICOM file in {', '.join(map(str, given))}. Run 'usvit score' with --sr first.")
     base = given[0] if given[0].is_dir() else given[0].parent
-    path = record or base / RECORD
+    path = record or base / SENT_FILE
     name = stow.rstrip("/") if stow is not None else str(to)
     with for_the_owner_alone(), locked(path.with_name(f".{path.name}.lock"), f"Another command writes {path}."):
         listed = _SentList(path, name, base)
@@ -275,7 +275,9 @@ class _SentList:
 def _title(calling: str) -> str:
     bare = calling.strip(" ")
     if not 0 < len(bare) <= 16 or "\\" in bare or not all(" " <= one <= "~" for one in bare):
-        raise UsvitError(f"'{shortened(calling)}' is no AE title: up to 16 characters of ASCII without a backslash.")
+        raise UsvitError(
+            f"'{shortened(calling)}' is not an AE title: give up to 16 characters of ASCII without a backslash."
+        )
     return bare
 
 
@@ -311,4 +313,4 @@ def _files(top: Path) -> Iterator[Path]:
         top = top / "dicom"
     for folder, folders, names in os.walk(top):
         folders.sort()
-        yield from (Path(folder, name) for name in sorted(names) if not name.startswith(".") and name != RECORD)
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith(".") and name != SENT_FILE)

@@ -28,8 +28,8 @@ _PLAIN = (ExplicitVRLittleEndian, ImplicitVRLittleEndian)
 _REJECTED = {
     (1, 1): "it rejects the association without a reason",
     (1, 2): "it does not support the application context",
-    (1, 3): "it does not know our AE title",
-    (1, 7): "it does not know its own AE title as we call it",
+    (1, 3): "it does not recognise the calling AE title",
+    (1, 7): "it does not recognise the called AE title",
     (3, 1): "it is busy",
     (3, 2): "its limit of associations is reached",
 }
@@ -83,7 +83,7 @@ class StoreScu:
         assert self._association is not None
         return self._association
 
-    def send(self, one: Outgoing) -> Answer:
+    def send(self, outgoing: Outgoing) -> Answer:
         """Send a file and wait for the answer.
 
         Raises:
@@ -96,16 +96,16 @@ class StoreScu:
         accepted = {
             str(context.transfer_syntax[0])
             for context in association.accepted_contexts
-            if context.abstract_syntax == one.sop_class_uid
+            if context.abstract_syntax == outgoing.sop_class_uid
         }
         self._n_sent = self._n_sent % 65535 + 1
         try:
-            if one.transfer_syntax_uid in accepted:
-                found = association.send_c_store(one.path, msg_id=self._n_sent)
-            elif accepted and one.transfer_syntax_uid in _PLAIN:
-                found = association.send_c_store(dcmread(one.path), msg_id=self._n_sent)
+            if outgoing.transfer_syntax_uid in accepted:
+                found = association.send_c_store(outgoing.path, msg_id=self._n_sent)
+            elif accepted and outgoing.transfer_syntax_uid in _PLAIN:
+                found = association.send_c_store(dcmread(outgoing.path), msg_id=self._n_sent)
             else:
-                name = UID(one.sop_class_uid).name if UID(one.sop_class_uid).is_valid else "this SOP class"
+                name = UID(outgoing.sop_class_uid).name if UID(outgoing.sop_class_uid).is_valid else "this SOP class"
                 return Answer(None, error=f"it does not accept {name} in the transfer syntax of the file")
         except (ValueError, AttributeError) as error:
             return Answer(None, error=f"the file cannot be sent ({type(error).__name__})")

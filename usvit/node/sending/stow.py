@@ -14,12 +14,12 @@ ANSWER_BYTES = 4_000_000
 """Largest answer to one object; those of archives have some hundred bytes."""
 _BUSY = (408, 425, 429)
 _WORDS = {
-    400: "it calls the request wrong",
+    400: "it reports a bad request",
     401: "it does not accept the token or password",
     403: "it does not authorise the sender",
     404: "there is no DICOMweb service at this address",
     409: "it refuses the object",
-    413: "it calls the object too large",
+    413: "it reports that the object is too large",
     415: "it does not accept the kind of object",
 }
 
@@ -46,7 +46,7 @@ class StowClient:
     ) -> None:
         self._session.close()
 
-    def send(self, one: Outgoing) -> Answer:
+    def send(self, outgoing: Outgoing) -> Answer:
         """Send a file and wait for the answer.
 
         Raises:
@@ -55,7 +55,7 @@ class StowClient:
             OSError: the file cannot be read.
         """
         try:
-            data = dcmread(one.path)
+            data = dcmread(outgoing.path)
         except OSError:
             raise
         except Exception as error:  # pydicom raises many types for damaged files

@@ -110,7 +110,7 @@ def _check_all(config: NodeConfig, checks: _Checks, *, models: bool, peers: bool
         _check_key(config, checks)
     with checks.of("rules"):
         check_rules(config)
-        checks.ok(f"{len(config.rules)} rules, of which each can match.")
+        checks.ok(f"Each of the {len(config.rules)} rules can match.")
     for number, _ in enumerate(config.folders):
         with checks.of(f"folders.{number}"):
             _check_watched(config, number, checks)
@@ -156,7 +156,7 @@ def _check_folder(config: NodeConfig, checks: _Checks) -> None:
                 f"The folder {folder} does not exist, and you may not make it: write access to {above} is missing."
             )
         else:
-            checks.ok(f"{folder} does not exist yet; the service makes it.")
+            checks.ok(f"{folder} does not exist yet; the service creates it.")
         return
     if not folder.is_dir():
         checks.fault(f"{folder} is not a folder. Correct 'folder', or move the file away.")
@@ -182,7 +182,7 @@ def _check_folder(config: NodeConfig, checks: _Checks) -> None:
 def _check_database(config: NodeConfig, checks: _Checks) -> bool:
     """Check the database, and return whether the service runs."""
     if not config.database.is_file():
-        checks.ok("There is none yet; the service makes it.")
+        checks.ok("There is no database yet; the service creates it.")
         return False
     status = read_status(config.folder, config)
     database = NodeDatabase(config.database)
@@ -193,7 +193,7 @@ def _check_database(config: NodeConfig, checks: _Checks) -> bool:
     if answer != "ok":
         checks.fault(f"The database {config.database} is damaged. Stop the service, and restore it from a backup.")
     else:
-        checks.ok(f"It is sound; the service {'runs' if status.running else 'does not run'}.")
+        checks.ok(f"The database is intact; the service {'is running' if status.running else 'is not running'}.")
     unknown = [one.peer for one in status.deliveries if one.peer not in config.peers and one.waiting]
     for peer in unknown:
         checks.fault(f"Results wait for the peer '{peer}', which is not in the configuration. Add it to 'peers' again.")
@@ -211,8 +211,7 @@ def _check_disk(config: NodeConfig, checks: _Checks) -> None:
     if free < least:
         checks.fault(
             f"{free:.1f} GB are free, and receive.min_free_gb is {least:g}: every image is refused. Make "
-            "room, or set a "
-            "smaller limit."
+            "room, or set a smaller limit."
         )
     elif free < 2 * least:
         checks.note(
@@ -224,8 +223,7 @@ def _check_disk(config: NodeConfig, checks: _Checks) -> None:
     if most is not None and most * 1e9 > usage.total:
         checks.fault(
             f"retention.max_gb is {most:g}, and the disk has only {usage.total / 1e9:.1f} GB: the limit "
-            "never holds. Set "
-            "a smaller one."
+            "is never reached. Set a smaller one."
         )
 
 
@@ -233,10 +231,11 @@ def _check_key(config: NodeConfig, checks: _Checks) -> None:
     if not config.key_path.exists():
         if config.database.is_file():
             checks.fault(
-                f"The key {config.key_path} is gone, and the folder has studies under it. Restore it from a backup."
+                f"The key {config.key_path} is missing, and the folder has studies that were pseudonymised with it. "
+                "Restore it from a backup."
             )
         else:
-            checks.ok(f"There is none at {config.key_path}; the service makes one. Back it up.")
+            checks.ok(f"There is no key at {config.key_path}; the service creates one. Back it up.")
         return
     pseudonyms = Pseudonyms.of_key(config.key_path)
     if pseudonyms.warning is not None:
@@ -312,7 +311,7 @@ def _check_listens(host: str, port: int, section: str, running: bool, checks: _C
 
 
 def _check_certificate(tls: NodeTlsConfig, section: str, checks: _Checks) -> None:
-    """Tell of a certificate that expires soon, and of a key that others can read."""
+    """Tell of a certificate that expires soon, and of a key that other users can read."""
     if tls.certificate is None or tls.private_key is None:
         return
     end = certificate_end(tls.certificate, tls.private_key)
@@ -329,7 +328,7 @@ def _check_certificate(tls: NodeTlsConfig, section: str, checks: _Checks) -> Non
 
 
 def _check_clock(config: NodeConfig, clocks: list[tuple[str, float]], checks: _Checks) -> None:
-    """Compare the clock with that of peers that tell theirs, and with times that cannot lie in the future."""
+    """Compare the clock with that of peers that report theirs, and with times that cannot lie in the future."""
     for name, difference in clocks:
         if abs(difference) > CLOCK_SECONDS:
             ahead = "ahead of" if difference > 0 else "behind"
@@ -347,9 +346,9 @@ def _check_clock(config: NodeConfig, clocks: list[tuple[str, float]], checks: _C
     ]
     for name, at in late:
         when = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
-        checks.fault(f"The clock is wrong: by it, {name} in the future ({when}). Set the clock (NTP).")
+        checks.fault(f"The clock is wrong: according to it, {name} in the future ({when}). Set the clock (NTP).")
     if not late and not any(abs(difference) > CLOCK_SECONDS for _, difference in clocks):
-        compared = f" and with {len(clocks)} peers that tell theirs" if clocks else "; no peer tells its time"
+        compared = f" and with {len(clocks)} peers that report theirs" if clocks else "; no peer reports its time"
         checks.ok(f"It agrees with the times of files{compared}.")
 
 

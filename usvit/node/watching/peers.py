@@ -172,13 +172,18 @@ def _check_association(
                 f"peers.{name}.storage_commitment to false.",
             )
         )
-    return found or [("ok", f"{peer.ae_title} at {peer.host}:{peer.port} answers C-ECHO and takes what is sent to it.")]
+    return found or [
+        (
+            "ok",
+            f"{peer.ae_title} at {peer.host}:{peer.port} answers C-ECHO and accepts the results that are sent to it.",
+        )
+    ]
 
 
 def _rejection(name: str, peer: PeerConfig, title: str, answer: Any) -> str:
     source, diagnostic = answer.result_source, answer.diagnostic
     if (source, diagnostic) == (1, 7):
-        return f"The peer does not know itself as {peer.ae_title}. Correct peers.{name}.ae_title."
+        return f"The peer does not recognise its AE title {peer.ae_title}. Correct peers.{name}.ae_title."
     if (source, diagnostic) == (1, 3):
         return f"The peer does not know {title}. Enter this AE title and the address of this machine at the peer."
     if source == 3:
@@ -221,15 +226,18 @@ def _check_dicomweb(name: str, peer: PeerConfig) -> tuple[Literal["ok", "note", 
 
 def _answered(name: str, peer: PeerConfig, status: int) -> tuple[Literal["ok", "note", "fault"], str]:
     if status in (200, 204):
-        return "ok", f"{peer.dicomweb} answers queries. Whether it takes results shows only when one is sent."
+        return "ok", f"{peer.dicomweb} answers queries. Whether it accepts results can be seen only when one is sent."
     if status in (401, 403):
         key = "user_file" if peer.user_file is not None else "token_file"
         return (
             "fault",
-            f"The service refuses us (HTTP {status}). Correct peers.{name}.{key}, or our rights at the service.",
+            f"The service refuses access (HTTP {status}). Correct peers.{name}.{key}, or our rights at the service.",
         )
     if status == 404:
-        return "fault", f"{peer.dicomweb} is no DICOMweb service (HTTP 404). Correct the path in peers.{name}.dicomweb."
+        return (
+            "fault",
+            f"{peer.dicomweb} is not a DICOMweb service (HTTP 404). Correct the path in peers.{name}.dicomweb.",
+        )
     if 300 <= status < 400:
         return "fault", f"The service moved (HTTP {status}). Write its new address into peers.{name}.dicomweb."
     return "fault", f"The service answers a query with HTTP {status}. See its log."

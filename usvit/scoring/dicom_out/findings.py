@@ -67,7 +67,7 @@ def finding_of(row: Mapping[str, Any], scorer: ScoringModel) -> Finding:
         calibrated=float(row[f"calibrated_{scorer.positive}"]),
         spread=_number(row[f"spread_{scorer.positive}"]),
         decision=str(row["decision"] or ""),
-        abstained=str(row.get("abstained") or ""),  # rows of a job that an earlier version began have none
+        abstained=str(row["abstained"] or ""),
         threshold=_number(row["threshold"]),
         threshold_origin=str(row["threshold_origin"] or ""),
         ood=_number(row["novelty"]),

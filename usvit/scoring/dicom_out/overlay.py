@@ -164,7 +164,7 @@ def caption_lines(finding: Finding, scorer: ScoringModel, n_frames: int, where: 
         f"{scorer.positive}: calibrated probability {finding.calibrated:.3f}"
         + (spread if scorer.n_members > 1 else ""),
         decision,
-        *(["UNUSUAL: unlike the images that the networks learnt from"] if finding.unusual else []),
+        *(["UNUSUAL: unlike the training images of the networks"] if finding.unusual else []),
         *([where] if where else []),
         f"{scorer.software}, {scorer.name}, weights {scorer.sha256[:12]}"
         + (f", frame {finding.frame + 1} of {n_frames}" if n_frames > 1 else ""),

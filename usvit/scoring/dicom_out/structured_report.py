@@ -273,7 +273,7 @@ def _frame_group(shared: _Shared, one: Finding, *, many: bool) -> MeasurementsAn
     optional = (
         (f"spread_{scorer.positive}", "Standard deviation over the ensemble's networks", one.spread),
         ("threshold", "Threshold of the decision", one.threshold),
-        ("novelty", "Novelty (1 is the limit of what is known)", one.ood),
+        ("novelty", "Novelty (1 is the limit of the training images)", one.ood),
     )
     measurements += [_number(code, meaning, value) for code, meaning, value in optional if value is not None]
     origin = [f"threshold: {one.threshold_origin}"] if one.threshold_origin else []

@@ -183,7 +183,7 @@ def evaluate_scores(
 def _refuse_private(by: Mapping[str, Any]) -> None:
     for name in by:
         if name in PRIVATE_COLUMNS and name != "device":
-            raise UsvitError(f"--by {name}: a column of original ids (ids of origin) cannot define subgroups.")
+            raise UsvitError(f"--by {name}: a column of original ids cannot define subgroups.")
 
 
 def _frozen_points(scored: ScoredSet, refit: LocalCalibration | None) -> list[FrozenPoint]:
@@ -345,7 +345,7 @@ def _warnings(metrics: dict[str, Any]) -> list[str]:
             "Collins 2016). Read the intervals, not the numbers."
         )
     if external["seen"]["found"] != "none":
-        said.append(f"Had the model seen these images? {external['seen']['answer']}")
+        said.append(f"Training images in this test set: {external['seen']['answer']}")
     counts = external["counts"]
     if counts["labelled_failed"] or external["failures"]["n_failed"]:
         said.append(f"{counts['labelled_failed']} labelled files could not be scored: see the worst case.")
@@ -355,7 +355,8 @@ def _warnings(metrics: dict[str, Any]) -> list[str]:
         said.append(f"{counts['scored_not_labelled']} scored files have no label.")
     if counts["seen_images_left_out"]:
         said.append(
-            f"{counts['seen_images_left_out']} images were left out: the model or its calibration knew the group."
+            f"{counts['seen_images_left_out']} images were left out: their group was used for the model or its "
+            "calibration."
         )
     if external["abstained"]["n_images"]:
         said.append(

@@ -119,7 +119,7 @@ def seen_check(scored: ScoredSet, rows: pd.DataFrame, refit: LocalCalibration | 
     if record is not None and record.known == "nothing":
         return SeenCheck(
             "not known",
-            f"It is not on record which images the model has seen: {'; '.join(dict.fromkeys(gaps))}. None of the "
+            f"It is not on record which images were seen in training: {'; '.join(dict.fromkeys(gaps))}. None of the "
             f"tested images, or a near-duplicate of one, is among the {record.n_hashes or 0:,} that are on record.",
         )
     why = []

@@ -41,8 +41,7 @@ class ScoredSet:
     descriptions: Described = field(default_factory=dict, repr=False)
     """Pixel hash -> near-duplicate description, of the images that have one (``copies.parquet``)."""
     seen_record: ModelSeen | None = None
-    """Record of the images that the model has seen (``Ensemble.describe``); None if an earlier version wrote the folder
-    or ``summary.json`` is absent."""
+    """Record of the images that the model has seen (``Ensemble.describe``); None if ``summary.json`` is absent."""
     file: Path = Path()
     """The table of the scores."""
     networks: tuple[dict[str, Any], ...] = ()
@@ -90,12 +89,10 @@ def read_scored_set(folder: Path) -> ScoredSet:
         )
     summary = load_record(folder / "summary.json", SummaryRecord) if (folder / "summary.json").exists() else None
     if summary is not None:
-        recorded = {name: table.sha256 for name, table in (summary.files or {}).items()}
+        recorded = {name: table.sha256 for name, table in summary.files.items()}
         refuse_changed(folder, recorded, "summary.json", (file.name, "copies.parquet", "failures.csv"))
     raw = _read(file)
     classes, positive = _classes(raw, file)
-    if "abstained" not in raw:  # a table of an earlier version
-        raw = raw.assign(abstained="")
     missing = [name for name in score_columns(classes, positive) if name not in raw]
     if missing:
         raise UsvitError(f"{file} has no column {', '.join(missing)}: is it a table of usvit score?")
@@ -123,7 +120,7 @@ def read_scored_set(folder: Path) -> ScoredSet:
         descriptions=descriptions,
         seen_record=None if summary is None else summary.model.seen,
         file=file,
-        networks=() if summary is None else tuple(one.content() for one in summary.model.members or ()),
+        networks=() if summary is None else tuple(one.content() for one in summary.model.members),
         finished=None if summary is None else summary.finished,
     )
 
@@ -220,7 +217,7 @@ def _failures(file: Path) -> pd.DataFrame:
 
 
 def _descriptions(file: Path, rows: pd.DataFrame) -> dict[str, CompactDescriptions]:
-    """Read the descriptions of the scored images; none if the file is absent, as in folders of earlier versions."""
+    """Read the descriptions of the scored images; none if the file is absent."""
     if not file.is_file():
         return {}
     found = _read(file)
@@ -235,5 +232,5 @@ def _descriptions(file: Path, rows: pd.DataFrame) -> dict[str, CompactDescriptio
 
 def _fingerprint(job: JobRecord | None, summary: SummaryRecord | None) -> str | None:
     """Return the fingerprint of the key, from job.json or summary.json."""
-    own = None if job is None or job.identity is None else job.identity.key
+    own = None if job is None else job.identity.key
     return own or (None if summary is None else summary.key_fingerprint)

@@ -220,7 +220,7 @@ class RollUps:
                 f"INSERT INTO files ({', '.join(_FileRollUp._fields)}) VALUES ({marks})", files
             )
         except sqlite3.IntegrityError as error:
-            raise ValueError("The rows of a file do not stand together.") from error
+            raise ValueError("The rows of a file are not consecutive.") from error
 
 
 _KEPT = ("study_instance_uid", "original_patient_id")

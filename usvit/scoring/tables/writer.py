@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from usvit.files import atomic, sha256_of_file
 from usvit.records import SummaryRecord, write_record
-from usvit.scoring.abstention import UNUSUAL, Zone
+from usvit.scoring.abstention import Zone
 from usvit.scoring.items import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
 from usvit.scoring.tables.cells import Rows, append_csv, parquet_rows, typed
 from usvit.scoring.tables.rollup import RollUps, roll_up_columns, roll_ups
@@ -80,7 +79,7 @@ def write_tables(
 
             def seen_by_all() -> Iterator[pd.DataFrame]:
                 for portion in scores:
-                    one = typed(_with_abstained(portion), columns)
+                    one = typed(portion, columns)
                     add_copies(_with_descriptions(one, portion))
                     counted.add_scores(one)
                     rolled.add(one)
@@ -113,20 +112,6 @@ def write_rows(path: Path, columns: Sequence[str], rows: Rows) -> None:
         UsvitError: the disk is full or cannot be written.
     """
     _write(path, columns, [typed(rows, columns)])
-
-
-def _with_abstained(portion: Rows) -> Rows:
-    """Add ``abstained`` to rows of a job that an earlier version began, where only unusual images had no decision."""
-    if isinstance(portion, pd.DataFrame):
-        if "abstained" in portion:
-            return portion
-        undecided = (portion["decision"].fillna("") == "") & portion["threshold"].notna()
-        return portion.assign(abstained=np.where(undecided, UNUSUAL, ""))
-
-    def reason(row: Mapping[str, Any]) -> str:
-        return UNUSUAL if not row["decision"] and row["threshold"] is not None else ""
-
-    return [row if "abstained" in row else {**row, "abstained": reason(row)} for row in portion]
 
 
 def _with_descriptions(rows: pd.DataFrame, portion: Rows) -> pd.DataFrame:

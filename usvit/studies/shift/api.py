@@ -41,11 +41,11 @@ def measure_shift(
     overrides: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> "ShiftOutcome":
-    """Leave each set out of the training, test on it with frozen thresholds, and compare with held-out images inside.
+    """Leave each set out of the training, test on it with frozen thresholds, and compare with the other sets.
 
     The sets are data sets, or the devices of data sets (``by``). For each of them, networks are trained on the other
     sets by a cross-validation or a hold-out that keeps patients and near-duplicates together. Their thresholds and
-    calibration are fixed on inner validation images. The figures on the left-out set stand beside those on held-out
+    calibration are fixed on inner validation images. The figures on the left-out set are shown beside those on held-out
     images of the other sets, and beside those of networks that were trained with the set. Then the networks are
     recalibrated on some patients of the left-out set, drawn at random many times. An interrupted measurement is resumed
     by the same call.

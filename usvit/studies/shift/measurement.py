@@ -231,7 +231,7 @@ def _sentences(request: ShiftRequest, judged: Sequence[Judged], contamination: S
         said.append("With two sets, each training uses one of them.")
     said.append(
         "The intervals are of new patients like these for these networks. They do not include another training, and "
-        "two or three sets are no sample of all hospitals: the figures of a further one may lie outside."
+        "two or three sets are not a sample of all hospitals: the figures of a further one may lie outside."
     )
     members = [member for one in judged for member in one.networks.members]
     if unscaled := sum(member.trained.temperature is None for member in members):

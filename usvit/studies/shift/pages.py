@@ -62,11 +62,11 @@ def _signed(value: Estimate) -> str:
     return estimate_text(value, replace(WORDS, number=fixed(3, "+")))
 
 
-def spread_text(found: ShiftSpread) -> str:
+def spread_text(spread: ShiftSpread) -> str:
     """Format ``0.89 (0.71 to 1.00)``, or a dash if no draw has the figure."""
-    if found.median is None or found.interval is None:
+    if spread.median is None or spread.interval is None:
         return "–"
-    return f"{found.median:.2f} ({found.interval[0]:.2f} to {found.interval[1]:.2f})"
+    return f"{spread.median:.2f} ({spread.interval[0]:.2f} to {spread.interval[1]:.2f})"
 
 
 def _shade(cell: ShiftCell) -> str:

@@ -283,7 +283,7 @@ def _refuse_same_patients(sources: Sequence[Source], opened: Sequence[Manifest])
             if shared:
                 raise LeakageError(
                     f"{a.name} and {b.name} share {len(shared)} patients of {card}. Networks that were trained on one "
-                    "would be tested on patients that they have seen. Leave these patients out of one of the sets "
+                    "would be tested on patients of their training. Leave these patients out of one of the sets "
                     "(--set data.keep_list=FILE)."
                 )
 
@@ -307,7 +307,7 @@ def _refuse_overlap(sets: JoinedSets, by: str | None, progress: Progress) -> Non
         raise LeakageError(
             f"{len(crossing)} groups (patients, or near-duplicates of one image) have images in {what}: "
             f"{', '.join(crossing[:5])}{', ...' if len(crossing) > 5 else ''}. Networks that were trained on one would "
-            f"be tested on patients that they have seen. {advice}"
+            f"be tested on patients of their training. {advice}"
         )
     described = {
         name: described_among(sets.manifest.descriptions, table.sha256[table.set == name])[0] for name in sets.names

@@ -202,7 +202,7 @@ SETS = (
     NamedSet(
         name="imagenet_v2",
         layout="imagenetv2-matched-frequency-format-val/0/<image>.jpeg (folders 0 to 999)\n"
-        "and likewise imagenetv2-threshold-0.7-format-val, imagenetv2-top-images-format-val",
+        "and imagenetv2-threshold-0.7-format-val, imagenetv2-top-images-format-val",
         get="ImageNet-V2 is published by its authors (ImageNetV2).",
         splits=V2_VARIANTS,
         looks_like=lambda root: any(_v2_folder(root, variant) for variant in V2_VARIANTS),

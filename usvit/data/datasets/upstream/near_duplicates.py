@@ -183,10 +183,11 @@ class Without(Subset):
         return {**super().describe(), "excluded": len(self.source) - len(self)}
 
 
-def excluded_table(source: UpstreamDataset, found: Sequence[Excluded]) -> pd.DataFrame:
+def excluded_table(source: UpstreamDataset, excluded: Sequence[Excluded]) -> pd.DataFrame:
     """Return a table with one row per pair and the columns ``COLUMNS``."""
     rows = [
-        (one.index, source.image_name(one.index), one.dataset, one.image_id, one.similarity, one.kind) for one in found
+        (one.index, source.image_name(one.index), one.dataset, one.image_id, one.similarity, one.kind)
+        for one in excluded
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 

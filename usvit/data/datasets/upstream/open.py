@@ -132,19 +132,19 @@ def open_training(
     return training, validation
 
 
-def shared_splits(config: SourceConfig, one: str, other: str, *, of_val: bool = False) -> set[str]:
+def shared_splits(config: SourceConfig, first: str, second: str, *, of_val: bool = False) -> set[str]:
     """Return the names of the splits that occur in both, such as in ``train+val`` and ``val``.
 
     Args:
         config: the source of both.
-        one, other: splits, joined by '+'.
-        of_val: ``one`` is a split of ``source.val_source``, whose images are other ones unless it is the same source.
+        first, second: splits, joined by '+'.
+        of_val: ``first`` is a split of ``source.val_source``, whose images are other ones unless it is the same source.
     """
     if of_val and config.val_source is not None:
         names = {config.name, config.val_source}
         if len(names) > 1 and names != _SAME_IMAGES:
             return set()
-    return set(one.split("+")) & set(other.split("+"))
+    return set(first.split("+")) & set(second.split("+"))
 
 
 def _open_validation(

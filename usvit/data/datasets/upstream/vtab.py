@@ -160,7 +160,7 @@ def _set(task: str) -> NamedSet:
     return NamedSet(
         name=f"vtab_{task}",
         layout=f"{task}/train800.txt, val200.txt, train800val200.txt, test.txt (lines: path class)\n"
-        f"{task}/train.txt, val.txt (likewise, for full VTAB)\n"
+        f"{task}/train.txt, val.txt (the same format, for full VTAB)\n"
         f"{task}/images/... (the files in the lists)",
         get="VTAB-1k as images and lists (vtab-1k); full VTAB from TensorFlow Datasets (docs/reference/sources.md).",
         splits=SPLITS,

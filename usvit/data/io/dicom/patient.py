@@ -78,10 +78,10 @@ class PatientIdentity:
         )
 
 
-def differing_patients(found: Iterable[PatientIdentity]) -> tuple[str, ...]:
+def differing_patients(patients: Iterable[PatientIdentity]) -> tuple[str, ...]:
     """Return the keywords that show that files are of more than one patient; none if they can be of one."""
     together: PatientIdentity | None = None
-    for one in found:
+    for one in patients:
         if together is None:
             together = one
         elif differences := together.differences(one):
