@@ -238,6 +238,7 @@ def predict(
     if json_:
         print(found.path.read_text(encoding="utf-8"), end="")
         return
+    from usvit.estimate import Estimate
     from usvit.studies import aligned
 
     record = found.record
@@ -249,7 +250,7 @@ def predict(
         lines.append([one.name, *shape, f"{one.params / 1e6:.3g}", f"{one.images:.3g}", loss, measured])
     print(aligned(["", "width", "depth", "mlp", "params/M", "images", "predicted loss", "measured"], lines))
     for name, value in record.ideal.items():
-        print(f"{name:6} {_band(value, 1)}{' (given)' if value.fixed else ''}")
+        print(f"{name:6} {_band(Estimate(value=value.value, ci95=value.ci95), 1)}{' (given)' if value.fixed else ''}")
     for warning in record.warnings:
         print(f"Warning: {warning}")
     if record.verdict:

@@ -142,7 +142,7 @@ def _of_transfer(result: TransferRecord, name: str) -> Estimate | None:
     if not lines:
         return missing(f"the run has no line '{wanted}'")
     if head == "val_accuracy":
-        return Estimate(result.chosen.val_accuracy)
+        return number(result.chosen.val_accuracy)
     last = lines[-1]
     value: TransferEstimate | None = last.accuracy if head == "accuracy" else getattr(last.intervals, head, None)
     if value is not None:
