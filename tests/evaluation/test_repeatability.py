@@ -141,7 +141,7 @@ def test_change_figures_have_the_direction_of_the_flips():
 
 def test_the_section_keeps_to_its_record(copies):
     section, _ = repeats_section(copies)
-    content = {"schema_version": "1.0", "name": "x", "positive_class": "malignant", "most_flips": None, "warnings": []}
+    content = {"schema_version": "1.0", "name": "x", "positive_class": "malignant", "warnings": []}
     record = check_record({**content, "repeats": section, "changes": None}, RepeatabilityRecord, None)
     assert record.repeats.n_pairs == 70
     with pytest.raises(UsvitError, match="either repeats or changes"):
