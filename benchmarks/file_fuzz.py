@@ -93,7 +93,7 @@ PLACES: dict[str, Place] = {
     "pretrain source.coarse": Place(
         "coarse.csv",
         lambda w, f, out: [
-            *("pretrain", "--recipe", "mae2022_vit", "--source", "folder", "--path", str(w.data / "images")),
+            *("pretrain", "--recipe", "mae2022_vit", "--source", "folder", "--path", str(w.data)),
             *("--set", f"source.coarse={f}", "--out", str(out)),
         ],
     ),

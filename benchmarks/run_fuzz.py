@@ -141,8 +141,8 @@ def places(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-def json_value(file: Path, rng: Rng) -> str:
-    """Replace or remove one value; shallow places are as likely as deep ones."""
+def json_value(file: Path, rng: Rng, more: tuple[Any, ...] = ()) -> str:
+    """Replace one value by one of ``HOSTILE`` or ``more``, or remove it; each depth is equally likely."""
     content = json.loads(file.read_text())
     there = places(content)
     depth = rng.choice(sorted({len(one) for one in there}))
@@ -155,7 +155,7 @@ def json_value(file: Path, rng: Rng) -> str:
         del inner[path[-1]]
         what = "removed"
     else:
-        value = HOSTILE[rng.integers(len(HOSTILE))]
+        value = (*HOSTILE, *more)[rng.integers(len(HOSTILE) + len(more))]
         inner[path[-1]] = value
         what = f"= {str(value)[:30]!r}"
     file.write_text(dumped(content))

@@ -32,6 +32,8 @@ MERGED = "a: &a {x: 1}\n" + "".join(
         ("{[1]: 2}", "not valid YAML"),
         ("!!python/object/apply:os.system [x]", "not valid YAML"),
         ("a: \x00", "not valid YAML"),
+        ('a: "\\ud800"', "half of a surrogate pair"),
+        ("a: {b: 1, c: 2, b: 3}", "key 'b' twice"),
         ("a: [", "not valid YAML"),
         ("#" * (MAX_BYTES + 1), "characters, and 200,000 are read"),
     ],

@@ -1,15 +1,18 @@
 """Parse untrusted YAML: plain values only, with limits on size, depth and number.
 
 ``yaml.safe_load`` runs no code, but nested anchors can expand to more values than fit in memory, a number of 5,000
-digits cannot be printed, and deep nesting raises a ``RecursionError``.
+digits cannot be printed, and deep nesting raises a ``RecursionError``. Of several equal keys of a mapping it silently
+takes the last, so that a setting would be lost.
 """
 
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from usvit.errors import UsvitError
+from usvit.errors import UsvitError, shortened
 
 MAX_BYTES = 200_000
 """Maximum number of characters; PyYAML reads about as many in a second."""
@@ -18,6 +21,7 @@ MAX_VALUES = 50_000
 MAX_DEPTH = 50
 MAX_DIGITS = 40
 """Maximum number of characters of a number; a double or a SHA-1 needs fewer."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
 
 
@@ -86,6 +90,8 @@ def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...], what:
     if len(above) > MAX_DEPTH:
         raise UsvitError(f"{what} is nested too deeply: {MAX_DEPTH} levels are read.")
     if isinstance(node, yaml.ScalarNode):
+        if _SURROGATE.search(node.value):
+            raise UsvitError(f"{what} has half of a surrogate pair, such as \\ud800, which is no character. Remove it.")
         if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
             raise UsvitError(
                 f"{what} has a number of {len(node.value):,} characters, and {MAX_DIGITS} are read. If it is "
@@ -94,6 +100,9 @@ def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...], what:
         children: list[yaml.Node] = []
     elif isinstance(node, yaml.MappingNode):
         children = [child for pair in node.value for child in pair]
+        keys = Counter((key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if keys and (most := keys.most_common(1)[0])[1] > 1:
+            raise UsvitError(f"{what} has the key '{shortened(most[0][1])}' twice in one mapping. Remove one of them.")
     else:
         children = list(node.value)
     total = 1

@@ -1,6 +1,8 @@
 """The command line as its user meets it: help, exit codes, and errors that say what to do."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 
@@ -10,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import TINY
+from usvit.cli import machine_fault
 from usvit.data.phantom import PhantomSpec, write_phantom
 
 pytestmark = pytest.mark.slow
@@ -216,6 +219,25 @@ def test_a_bug_is_a_traceback_and_exit_code_1(usvit, monkeypatch):
     assert answer.code == 1 and "bug in usvit" in answer.err and "ZeroDivisionError" in answer.err
 
 
+def test_a_name_that_is_too_long_is_no_bug(usvit):
+    answer = usvit("report", "a" * 5000)
+    assert answer.code == 2 and answer.err.startswith("Error: ") and "Shorten the name" in answer.err
+
+
+def test_a_fault_of_the_disk_is_no_bug_and_names_no_file_where_patients_are_read(usvit, monkeypatch):
+    error = OSError(errno.ENOSPC, "No space left on device", "NOVAK.png")
+
+    def fault(*_, **__):
+        raise error
+
+    monkeypatch.setattr("usvit.scoring.score", fault)
+    answer = usvit("score", "--model", "m", "--input", "i", "--out", "o")
+    assert answer.code == 2 and "No space left on device. Free some space" in answer.err
+    assert "NOVAK.png" not in answer.err
+    assert "NOVAK.png: No space" in machine_fault(error, private=False)
+    assert machine_fault(FileNotFoundError(errno.ENOENT, "x"), private=False) is None, "it may be a bug"
+
+
 @pytest.mark.parametrize(
     ("command", "broken"),
     [
@@ -283,3 +305,23 @@ def test_without_a_recipe_the_studys_own_is_taken(arguments, recipe):
 
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     assert _default_recipe(given.get("--dataset"), given.get("--model")) == recipe
+
+
+def test_a_folder_whose_name_is_not_utf_8_stands_in_the_record_of_a_command(usvit, tmp_path):
+    folder = tmp_path / os.fsdecode(b"n\xff")
+    answer = usvit(
+        "plan",
+        "accuracy",
+        "--sensitivity",
+        0.9,
+        "--specificity",
+        0.9,
+        "--prevalence",
+        0.3,
+        "--half-width",
+        0.1,
+        "--out",
+        folder,
+    )
+    assert answer.code == 0, answer.err
+    assert r"n\udcff" in json.loads((folder / "plan.json").read_text())["command"]

@@ -124,3 +124,15 @@ def test_a_recipe_that_cannot_be_is_said_where(tmp_path, text, said):
     with pytest.raises(UsvitError) as error:
         read(tmp_path, text)
     assert said in str(error.value) and "recipe mine" in str(error.value)
+
+
+def test_a_source_that_is_no_mapping_is_named(tmp_path):
+    with pytest.raises(UsvitError, match="source: it must be a mapping, not -inf"):
+        _ = read(tmp_path, "source: -.inf\n").source
+    assert read(tmp_path, "source: {name: cars}\n").source == "cars" and read(tmp_path, TEXT).source is None
+
+
+def test_a_sweep_of_too_many_cells_is_refused_before_they_are_made(tmp_path):
+    axis = list(range(1000))
+    with pytest.raises(UsvitError, match="1,000,000,000 cells"):
+        read(tmp_path, f"sweep: {{optim.lr: {axis}, optim.eps: {axis}, train.steps: {axis}}}\n")

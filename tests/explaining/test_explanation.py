@@ -17,6 +17,7 @@ from usvit.errors import UsvitError
 from usvit.explaining import METHODS, explain
 from usvit.explaining.attention import rollout_maps
 from usvit.explaining.methods import MAPS
+from usvit.files import LOCK, alone_in
 from usvit.models.trained_model import load_trained
 from usvit.progress import NoProgress
 
@@ -162,6 +163,14 @@ def test_another_networks_folder_is_left_alone(make_run, ask, tmp_path):
     (tmp_path / "mine" / "notes.txt").write_text("keep")
     with pytest.raises(UsvitError, match="Nothing was changed"):
         ask(first, method="positions", out=tmp_path / "mine")
+
+
+def test_two_explanations_at_once_do_not_lose_each_others_results(make_run, ask, tmp_path):
+    run = make_run()
+    with alone_in(tmp_path / "out"), pytest.raises(UsvitError, match="Another process is working on"):
+        ask(run, method="positions", out=tmp_path / "out")
+    ask(run, method="positions", out=tmp_path / "out")
+    assert not (tmp_path / "out" / LOCK).exists()
 
 
 def test_a_changed_image_is_refused(make_run, ask, small_phantom, tmp_path):

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import tracemalloc
@@ -13,6 +14,7 @@ from usvit.errors import UsvitError
 from usvit.files import (
     Unreadable,
     parse_json,
+    read_array,
     read_bytes,
     read_csv,
     read_json,
@@ -196,3 +198,22 @@ def test_the_hash_of_what_never_ends_is_refused(tmp_path):
             sha256_of_file(tmp_path / name)
     with pytest.raises(UsvitError, match="There is no"):
         sha256_of_file(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("shape", ["(3,)", "(10**30,)", f"({10**30},)", f"({10**14},)", "(-1,)"])
+@pytest.mark.parametrize("start", [b"", b"PK\x03\x04"])
+def test_an_array_that_is_cut_or_claims_too_much_is_refused(shape, start):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    content = start + b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8)
+    with pytest.raises(ValueError):
+        read_array(io.BytesIO(content))
+
+
+def test_arrays_are_read_one_after_the_other():
+    file = io.BytesIO()
+    for value in (1.5, 2.5):
+        np.save(file, np.full(3, value))
+    file.seek(0)
+    assert [read_array(file).tolist() for _ in range(2)] == [[1.5] * 3, [2.5] * 3]
+    with pytest.raises(ValueError):
+        read_array(file)

@@ -11,6 +11,7 @@ import pytest
 
 from usvit.errors import UsvitError
 from usvit.files import (
+    alone_in,
     append_text,
     atomic,
     clear_partials,
@@ -268,3 +269,24 @@ def test_a_limit_of_file_sizes_is_named_and_leaves_nothing(tmp_path):
     done = subprocess.run([sys.executable, "-c", program, tmp_path / "a"], capture_output=True, text=True)
     assert "ulimit -f" in done.stdout and "run the same command again" in done.stdout, done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_written_by_one_process_and_keeps_no_lock(tmp_path):
+    out = tmp_path / "out"
+    with alone_in(out):
+        with pytest.raises(UsvitError, match=f"Another process is working on {out}"), alone_in(out):
+            pass
+        assert out.is_dir()
+    assert not out.exists(), "nothing was written"
+    with alone_in(out):
+        write_text(out / "a", "x")
+    assert [path.name for path in out.iterdir()] == ["a"]
+    with pytest.raises(KeyError), alone_in(tmp_path / "other"):
+        raise KeyError
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UsvitError, match=r"not valid UTF-8\. Rename it"):
+        write_text(tmp_path / "a.html", "<p>" + os.fsdecode(b"\xff"))
+    assert not list(tmp_path.iterdir())

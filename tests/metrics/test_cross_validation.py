@@ -7,7 +7,8 @@ import pytest
 from scipy.special import logit
 from scipy.stats import t as student
 
-from benchmarks import coverage_training as bench
+from benchmarks.coverage.comparisons import Comparison, comparison
+from benchmarks.coverage.trained import Linear, headline, share_of
 from usvit.estimate import Estimate
 from usvit.metrics.clustered import clustered_auc
 from usvit.metrics.cross_validation import (
@@ -275,7 +276,7 @@ def test_the_training_share_is_that_of_the_weights(distance):
             w = x[train][positive[train]].mean(0) - x[train][~positive[train]].mean(0)
             weights.append(w)
             rows.append((positive[hidden], x[hidden] @ w, hidden, np.full(len(hidden), k)))
-        shares.append(bench.share_of(rows, n).value)
+        shares.append(share_of(rows, n).value)
         noise = p * 4 / (0.75 * n)  # of the difference of two means of 150 images each
         truths.append(noise / (noise + distance**2))
     assert np.mean(shares) == pytest.approx(np.mean(truths), abs=0.12)
@@ -289,21 +290,20 @@ def test_what_cannot_be_estimated_is_taken_for_the_most_it_can_be(rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", [bench.Study(240, 0.0), bench.Study(240, 1.5), bench.Study(240, 1.5, repeats=3)])
-def test_real_training_in_folds_is_covered(study):
-    found = [bench.one_study(study, seed) for seed in range(150)]
-    held = np.mean([bench.holds(one["auc"], one["truth"]["auc"]) for one in found])
-    assert 0.90 <= held <= 0.995
-    if not study.distance:  # the defect: the pooled interval excludes 0.5 far more often than in 5 %
-        assert np.mean([bench.holds(one["pooled"], 0.5) for one in found]) < 0.90
+@pytest.mark.parametrize("row", [Linear(240, 0.0), Linear(240, 1.5), Linear(240, 1.5, repeats=3)])
+def test_real_training_in_folds_is_covered(row):
+    found = [headline(row, seed) for seed in range(150)]
+    assert 0.90 <= np.mean([one["AUC"].holds for one in found]) <= 0.995
+    if not row.distance:  # the defect: the pooled interval excludes 0.5 far more often than in 5 %
+        assert np.mean([one["pooled AUC"].holds for one in found]) < 0.90
 
 
 @pytest.mark.slow
 def test_equal_procedures_are_not_told_apart_more_often_than_promised():
-    contest = bench.Contest(240, 0.0, 30)
-    found = [bench.one_contest(contest, seed) for seed in range(150)]
-    assert np.mean([one[1].p < 0.05 for one in found]) <= 0.08
-    assert np.mean([one[2].p < 0.05 for one in found]) > 0.09  # the pooled test takes the models as given
+    row = Comparison("logistic", 240, 72, distance=0.0, noise_features=29)
+    found = [comparison(row, seed) for seed in range(150)]
+    assert np.mean([one["headline"] for one in found]) <= 0.08
+    assert np.mean([one["pooled"] for one in found]) > 0.09  # the pooled test takes the models as given
 
 
 def test_fold_figures_of_classes_are_averaged():

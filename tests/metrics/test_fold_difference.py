@@ -5,8 +5,8 @@ import pytest
 from scipy.special import expit
 from scipy.stats import t as student
 
-from benchmarks.coverage import SHAPES
-from benchmarks.coverage_transfer import ensembles, gain
+from benchmarks.coverage.ensembles import ensemble_study, gain
+from benchmarks.coverage.generators import COHORTS, Correlated
 from usvit.estimate import Difference
 from usvit.metrics.clustered import clustered_difference
 from usvit.metrics.cross_validation import area_figure, fold_mean, mean_value
@@ -133,9 +133,11 @@ def test_repeats_add_their_variance_to_both_means_and_to_the_difference(rows):
 
 @pytest.mark.slow
 def test_the_difference_of_an_ensemble_and_its_member_is_missed_less_often_from_below():
-    """13 of 38 patients are positive. benchmarks/coverage_transfer.py --part ensemble is the full simulation."""
-    missed = np.zeros(2)
-    for positive, mean, one, fold, code in ensembles(SHAPES[1], 0.8, 60, seed=11):
+    """13 of 38 patients are positive. The table 'ensemble' of benchmarks.coverage is the full simulation."""
+    missed, row = np.zeros(2), Correlated(COHORTS[1], 0.8)
+    code = row.cohort.patient
+    for k in range(60):
+        positive, mean, one, fold = ensemble_study(row, np.random.default_rng([11, k]))
         value = difference(*([figures(positive, score, code, fold)] for score in (mean, one)), n_groups=38)
         for k, limits in enumerate((difference_limits(value), StudentLimits.of(value))):
             assert limits is not None

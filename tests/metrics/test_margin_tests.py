@@ -96,7 +96,7 @@ def test_a_negative_margin_is_told_to_have_no_sign():
 
 @pytest.mark.slow
 def test_at_the_margin_the_error_is_what_is_stated():
-    """150 patients of two images; A is worse by exactly the margin. benchmarks/coverage_margins.py is the full one."""
+    """150 patients of two images; A is worse by exactly the margin. The full table: benchmarks.coverage, "margins"."""
     group, margin, n = np.repeat(np.arange(150), 2), 0.05, 300
     shifts = [np.sqrt(2) * norm.ppf(area) for area in (0.85, 0.9)]
     claims = np.zeros(3)

@@ -176,7 +176,7 @@ def test_what_cannot_be_a_repeat_is_refused():
 
 
 def test_intervals_cover_the_truth_with_38_patients_of_18_images():
-    """A cheap look; benchmarks/coverage_repeatability.py has the table."""
+    """A cheap look; The tables 'repeats' and 'changes' of benchmarks.coverage are the full ones."""
     held = {"bias": 0, "coefficient": 0, "lower": 0, "upper": 0, "flips": 0}
     spread = 0.5
     truth = {"bias": 0.2, "coefficient": LIMIT * np.hypot(0.2, spread)}

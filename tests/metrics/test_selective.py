@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from benchmarks.uneven_patients import uneven_patients
+from benchmarks.coverage.generators import uneven_patients
 from usvit.metrics.intervals import effective_wilson
 from usvit.metrics.proportions import clustered_share
 from usvit.metrics.selective import RiskFigures, risk_coverage

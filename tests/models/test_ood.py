@@ -97,7 +97,7 @@ def test_a_patient_s_images_share_one_weight_in_the_quantile():
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "images"), [(19, 1), (19, 3), (60, 1)])
 def test_scale_and_limit_of_different_images_keep_the_promise_with_few_of_them(n, images):
-    """With both of the same 19 images the rate was 0.097; see benchmarks/coverage_decisions.py."""
+    """With both of the same 19 images the rate was 0.097; see the table 'novelty' of benchmarks.coverage."""
     flagged = []
     for trial in range(250):
         rng = np.random.default_rng([n, images, trial])

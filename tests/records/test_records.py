@@ -1,4 +1,5 @@
 import json
+import os
 import re
 
 import pytest
@@ -88,6 +89,12 @@ def test_a_record_that_is_written_is_checked_first(tmp_path):
     with pytest.raises(UsvitError, match=r"key folds\.n: .* This is a bug in usvit"):
         write_record(tmp_path / "run.json", content("run", folds={"n": 0}), RunRecord)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_is_not_utf_8_is_no_damage_and_no_bug(run, tmp_path):
+    content = json.loads((run / "run.json").read_text()) | {"name": os.fsdecode(b"a\xff")}
+    with pytest.raises(UsvitError, match=r"cannot hold the key name: .* not valid UTF-8\. Rename it"):
+        write_record(tmp_path / "run.json", content, RunRecord)
 
 
 @pytest.mark.parametrize("n_classes", [0, 1, 21_841])

@@ -223,6 +223,11 @@ def test_a_row_or_a_column_that_cannot_be_is_refused(study, says):
     assert says in str(refused.value), refused.value
 
 
+def test_a_study_of_too_many_rows_is_refused_before_they_are_made():
+    with pytest.raises(UsvitError, match="1,000,000,000 seeds"):
+        make_plan(chain(), n_seeds=10**9)
+
+
 def test_an_unknown_scale_is_refused():
     with pytest.raises(UsvitError, match="Unknown scale 'small'"):
         make_plan(chain(), scale="small")

@@ -45,6 +45,7 @@ def row(**changes):
         ({"steps": {"cv": {"run": "cv", "recip": "x"}}}, ["recip", "of 'steps.cv'", "Nearest: recipe"]),
         ({"steps": {"cv": {"recipe": "x"}}}, ["steps.cv lacks 'run'"]),
         ({"steps": {"cv": {"run": "fold"}}}, ["steps.cv.run", "'cv', 'train', 'pretrain'"]),
+        ({"columns": True}, ["columns", "valid dictionary"]),
         ({"columns": ["acuracy"]}, ["acuracy", "Nearest: accuracy"]),
         ({"columns": ["sensitivity"]}, ["sensitivity.positive"]),
         ({"columns": {"a": {"figure": "params", "of": "cv"}}, **row()}, ["remove 'of'"]),

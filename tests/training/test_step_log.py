@@ -42,9 +42,9 @@ def test_rows_of_a_killed_process_after_its_checkpoint_are_dropped_and_written_o
     log.resume(0)
     for step in (2, 4, 6):
         log.add(row(step, loss=1 / step))
-    # Killed here, its checkpoint was of step 4, a line was cut short.
-    with open(tmp_path / "steps.csv", "a") as file:
-        file.write("8,0.8,0.")
+    # Killed here, its checkpoint was of step 4, a crash of the machine left zeros, and a line was cut short.
+    with open(tmp_path / "steps.csv", "ab") as file:
+        file.write(bytes(20) + b"3,1,1,1,1,,,\n\xff,1,1,1,1,,,\n1e999,1,1,1,1,,,\n8,0.8,0.")
     again = StepLog(tmp_path, device=CPU)
     again.resume(4)
     for step in (6, 8):

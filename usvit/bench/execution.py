@@ -1,5 +1,6 @@
 """The benchmark: models x modes x precisions with one protocol, each measured in a child process."""
 
+import contextlib
 import dataclasses
 import datetime
 import logging
@@ -15,6 +16,7 @@ from usvit.bench.protocols import Protocol
 from usvit.bench.search import Measure, search
 from usvit.config import build_config
 from usvit.errors import UsvitError
+from usvit.files import alone_in
 from usvit.models import find_model
 from usvit.progress import Progress, task
 from usvit.records import BenchRecord
@@ -62,8 +64,20 @@ def run_bench(
     Raises:
         UsvitError: a measurement is impossible (found before the first one), or the folder already holds results.
     """
-    if out is not None and (out / "bench.json").exists():
-        raise UsvitError(f"{out / 'bench.json'} already exists. Choose another folder with --out.")
+    with contextlib.nullcontext() if out is None else alone_in(out):
+        if out is not None and (out / "bench.json").exists():
+            raise UsvitError(f"{out / 'bench.json'} already exists. Choose another folder with --out.")
+        return _measured(settings, out, command, progress, measure, look)
+
+
+def _measured(
+    settings: BenchSettings,
+    out: Path | None,
+    command: str,
+    progress: Progress,
+    measure: Measure,
+    look: Callable[[list[BenchmarkCase]], dict[str, Any]],
+) -> BenchRecord:
     cases = [
         dataclasses.replace(case, hardware=dataclasses.replace(settings.hardware, precision=precision))
         for case in _cases(settings)

@@ -4,6 +4,7 @@ The module of a command is imported when the command runs (``commands.py``), and
 function, so that ``usvit cv --help`` answers faster than PyTorch can be imported.
 """
 
+import errno
 import gc
 import io
 import os
@@ -14,7 +15,7 @@ import traceback
 import typer
 
 from usvit.cli.commands import COMMANDS, LazyGroup
-from usvit.errors import COMMAND_LINE, EXIT_BUG, EXIT_STOPPED, UsvitError
+from usvit.errors import COMMAND_LINE, EXIT_BUG, EXIT_STOPPED, EXIT_USER, UsvitError, shortened
 from usvit.terminal import plain_output
 from usvit.threads import configure_threads
 
@@ -24,6 +25,23 @@ soon as one exits, so the process with the message must exit first. After the wa
 COLLECT_AFTER = 10_000
 """New objects after which Python looks for unused cycles of them, instead of 700. The libraries make a million objects
 that stay; to look through these as often as by default takes almost a second of each start."""
+
+_SPACE = "Free some space and run the same command again; what was finished is kept."
+_ACCESS = "Change the permissions, or choose another folder."
+MACHINE_FAULTS = {
+    errno.ENAMETOOLONG: "Shorten the name.",
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EFBIG: "Raise the limit (ulimit -f unlimited), or choose another folder.",
+    errno.EACCES: _ACCESS,
+    errno.EPERM: _ACCESS,
+    errno.EROFS: _ACCESS,
+    errno.EIO: "The disk or the connection to it may be damaged.",
+    errno.ESTALE: "The connection to the disk was interrupted. Run the same command again.",
+    errno.EMFILE: "Raise the limit (ulimit -n).",
+    errno.ENFILE: "Too many files are open on this machine. Run the same command again later.",
+}
+"""Errors of the system that are no bugs of usvit -> what the user can do."""
 
 app = typer.Typer(
     name="usvit",
@@ -79,7 +97,11 @@ def _run() -> None:
         print(said, file=sys.stderr, end="\n" if said else "")
         sys.exit(error.exit_code)
     except Exception as error:
-        if private_input(sys.argv[1:]):
+        private = private_input(sys.argv[1:])
+        if isinstance(error, OSError) and (fault := machine_fault(error, private)):
+            print(f"Error: {fault}", file=sys.stderr)
+            sys.exit(EXIT_USER)
+        if private:
             print(without_values(error), file=sys.stderr)
         else:
             traceback.print_exc()
@@ -89,6 +111,20 @@ def _run() -> None:
             file=sys.stderr,
         )
         sys.exit(EXIT_BUG)
+
+
+def machine_fault(error: OSError, private: bool) -> str | None:
+    """Return what the system did not allow and what to do; None if the error may be a bug.
+
+    Args:
+        error: The error.
+        private: Whether the name of the file may name a patient, so that it is left out.
+    """
+    advice = MACHINE_FAULTS.get(error.errno or 0)
+    if advice is None:
+        return None
+    file = "" if private or error.filename is None else f" {shortened(os.fsdecode(error.filename))}:"
+    return f"A file cannot be read or written:{file} {error.strerror}. {advice}"
 
 
 def private_input(arguments: list[str]) -> bool:

@@ -218,7 +218,7 @@ def given(**options: Any) -> dict[str, Any]:
 
 
 def command_line(**hidden: Path | str | None) -> str:
-    """Return the command line as the user typed it, for the record.
+    """Return the command line as the user typed it, for the record; bytes that are not UTF-8 as ``\\udcff``.
 
     Args:
         **hidden: paths that may name a hospital or a patient; the key in capitals stands for each.
@@ -229,7 +229,7 @@ def command_line(**hidden: Path | str | None) -> str:
         option, equals, value = word.partition("=")
         whole = names.get(word) or names.get(str(Path(word)))
         words.append(whole or (f"{option}={names[value]}" if equals and value in names else word))
-    return shlex.join(["usvit", *words])
+    return shlex.join(["usvit", *words]).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ A recipe of ``configs/pretrain`` and ``configs/transfer`` is a YAML mapping of s
     axes of the same names (null removes an axis).
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,11 +24,13 @@ from typing import Any
 
 from usvit.config.run import flattened
 from usvit.config.settings import Stage, load_recipe, merge, nested
-from usvit.errors import UsvitError, unknown
+from usvit.errors import UsvitError, shortened, unknown
 
 Settings = dict[str, Any]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 """Valid names of cells, which become folder names."""
+MAX_CELLS = 10_000
+"""Maximum number of cells of a sweep. The largest shipped one has 1,920."""
 _PARTS = ("sizes", "sweep", "recommended", "datasets")
 
 
@@ -50,7 +53,15 @@ class Recipe:
     @property
     def model(self) -> str | None:
         """Model named by the recipe, or None."""
-        name = _mapping(self.settings.get("model", {}), self.name, "model").get("name")
+        return self._named("model")
+
+    @property
+    def source(self) -> str | None:
+        """Source of images named by the recipe, or None."""
+        return self._named("source")
+
+    def _named(self, section: str) -> str | None:
+        name = _mapping(self.settings.get(section, {}), self.name, section).get("name")
         return None if name is None else str(name)
 
 
@@ -106,10 +117,12 @@ def cells(recipe: Recipe) -> dict[str, Settings]:
     """Map each cell's name to its settings, in the order of the file; empty if the recipe has no sweep.
 
     Raises:
-        UsvitError: If two axes set the same key, or a name is not a valid folder name.
+        UsvitError: If two axes set the same key, a name is not a valid folder name, or there are too many cells.
     """
     if not recipe.sweep:
         return {}
+    if (n_cells := math.prod(map(len, recipe.sweep.values()))) > MAX_CELLS:
+        raise _wrong(recipe.name, "sweep", f"it has {n_cells:,} cells, and at most {MAX_CELLS:,} are supported")
     found: dict[str, Settings] = {}
     for values in product(*(axis.items() for axis in recipe.sweep.values())):
         name = "-".join(value for value, _ in values)
@@ -222,7 +235,7 @@ def _without(settings: Settings, given: Settings) -> Settings:
 
 def _mapping(value: Any, recipe: str, where: str) -> Settings:
     if not isinstance(value, dict):
-        raise _wrong(recipe, where, f"it must be a mapping, not {value!r}")
+        raise _wrong(recipe, where, f"it must be a mapping, not {shortened(repr(value))}")
     return value
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 import usvit
 from usvit.errors import UsvitError
-from usvit.files import sha256_of_file, write_csv
+from usvit.files import LOCK, alone_in, sha256_of_file, write_csv
 from usvit.records import MetricsRecord, RunRecord, load_record, run_hashes, write_record
 
 FILES = {
@@ -28,7 +28,7 @@ def refuse_occupied(out: Path) -> None:
     if not out.exists():
         return
     run = out / "run.json"
-    if not (out.is_dir() and {one.name for one in out.iterdir()} <= FILES) or (
+    if not (out.is_dir() and {one.name for one in out.iterdir()} <= {*FILES, LOCK}) or (
         run.is_file() and load_record(run, RunRecord).kind != "evaluation"
     ):
         raise UsvitError(f"{out} holds other files. Nothing was changed: choose another folder with --out.")
@@ -53,38 +53,39 @@ def write_evaluation(
         command: what the user called.
         unmatched: the rows of unmatched.csv, for an external test.
     """
-    for name in ("run.json", "report.html", "report.md", "report.xlsx", "unmatched.csv"):
-        (out / name).unlink(missing_ok=True)
-    write_csv(out / "predictions.csv", table)
-    if unmatched is not None:
-        write_csv(out / "unmatched.csv", unmatched)
-    write_record(out / "metrics.json", metrics, MetricsRecord)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    tested = table[table["part"] == "test"]
-    record = {
-        "kind": "evaluation",
-        "name": out.absolute().name,
-        "command": command or None,
-        "data": {
-            "datasets": sorted(map(str, tested["dataset"].unique())),
-            "classes": metrics["classes"],
-            "positive_class": metrics["positive_class"],
-            "n_images": metrics["n_images"],
-            "n_groups": metrics["n_groups"],
-            "class_counts": metrics["class_counts"],
-            **({"contamination": metrics["contamination"]} if metrics.get("contamination") else {}),
-        },
-        "folds": {"n": len(metrics["folds"])},
-        "evaluation": {
-            **evaluated,
-            "files": {what: sha256_of_file(path) for what, path in evaluated["files"].items() if path.is_file()},
-        },
-        "schema_version": RunRecord.VERSION,
-        "state": "finished",
-        "created": now,
-        "finished": now,
-        "usvit_version": usvit.__version__,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
-        "files": run_hashes(out),
-    }
-    write_record(out / "run.json", record, RunRecord)
+    with alone_in(out):
+        for name in ("run.json", "report.html", "report.md", "report.xlsx", "unmatched.csv"):
+            (out / name).unlink(missing_ok=True)
+        write_csv(out / "predictions.csv", table)
+        if unmatched is not None:
+            write_csv(out / "unmatched.csv", unmatched)
+        write_record(out / "metrics.json", metrics, MetricsRecord)
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        tested = table[table["part"] == "test"]
+        record = {
+            "kind": "evaluation",
+            "name": out.absolute().name,
+            "command": command or None,
+            "data": {
+                "datasets": sorted(map(str, tested["dataset"].unique())),
+                "classes": metrics["classes"],
+                "positive_class": metrics["positive_class"],
+                "n_images": metrics["n_images"],
+                "n_groups": metrics["n_groups"],
+                "class_counts": metrics["class_counts"],
+                **({"contamination": metrics["contamination"]} if metrics.get("contamination") else {}),
+            },
+            "folds": {"n": len(metrics["folds"])},
+            "evaluation": {
+                **evaluated,
+                "files": {what: sha256_of_file(path) for what, path in evaluated["files"].items() if path.is_file()},
+            },
+            "schema_version": RunRecord.VERSION,
+            "state": "finished",
+            "created": now,
+            "finished": now,
+            "usvit_version": usvit.__version__,
+            "versions": {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
+            "files": run_hashes(out),
+        }
+        write_record(out / "run.json", record, RunRecord)

@@ -320,7 +320,7 @@ def transfer_settings(name: str, source: str | None, model: str | None, cell: st
         UsvitError: There is no such recipe or cell.
     """
     recipe = read_recipe(name, "transfer")
-    source = source or recipe.settings.get("source", {}).get("name")
+    source = source or recipe.source
     recipe = recipe if source is None else for_dataset(recipe, source)
     chosen = cells(recipe) if cell is None else choose_cells(recipe, cell, model)
     return {**settings_for(recipe, model), **({"cells": chosen} if chosen else {})}

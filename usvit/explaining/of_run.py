@@ -39,7 +39,7 @@ from usvit.explaining.output import ExplainWriter, Explanation, file_name
 from usvit.explaining.pictures import Panel, fitted_to, write_maps
 from usvit.explaining.request import ExplainRequest
 from usvit.explaining.saliency import refuse_without_monai
-from usvit.files import refuse_linked_folders, sha256_of_file
+from usvit.files import alone_in, refuse_linked_folders, sha256_of_file
 from usvit.models import TrainedModel, load_trained
 from usvit.progress import task
 from usvit.reports import may_show
@@ -73,11 +73,13 @@ def explain_run(path: Path, request: ExplainRequest) -> Explanation:
     used = {case.fold for case in cases} if method in MAPS else set(source.folds)
     if request.out is None:
         refuse_linked_folders(path)
-    record = ExplainWriter(request.out or path / "explain", _head(source, first, used))
-    work = _RunWork(source, first, record, request)
-    if method in MAPS:
-        return work.maps(method, cases, target, request.layers)
-    return work.network(method, cases)
+    folder = request.out or path / "explain"
+    with alone_in(folder):  # explanations of other methods are added to the same record
+        record = ExplainWriter(folder, _head(source, first, used))
+        work = _RunWork(source, first, record, request)
+        if method in MAPS:
+            return work.maps(method, cases, target, request.layers)
+        return work.network(method, cases)
 
 
 def _head(source: PredictionSource, trained: TrainedModel, folds: set[int]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from usvit.explaining.output import ExplainWriter, Explanation, file_name
 from usvit.explaining.pictures import Panel, fitted_to, write_maps
 from usvit.explaining.request import ExplainRequest
 from usvit.explaining.saliency import refuse_without_monai
-from usvit.files import refuse_linked_folders
+from usvit.files import alone_in, refuse_linked_folders
 from usvit.models import UPSTREAM, FixedNetwork, resolve_networks
 from usvit.progress import task
 from usvit.reports import plural
@@ -67,20 +67,22 @@ def explain_weights(choice: str, request: ExplainRequest) -> Explanation:
     if request.target is not None and request.target not in network.classes:
         raise unknown("class", request.target, network.classes)
     images = choose_images(request, N_MEAN if method in MEANS else N_IMAGES) if method in (*MAPS, *MEANS) else None
-    record = ExplainWriter(_folder(choice, network, request), _head(network))
-    if images is not None and method in MAPS:
-        return _Maps(network, model, images, record, request).draw(method)
-    origin = network.name.partition("=")[2] or network.name
-    subject = ExplainedNetwork(model, name, origin, None, network.view.image_size)
-    if images is not None:
-        told = f"{plural(len(images.rows), 'image')} of {images.label}"
-        entry = {"images_of": images.label, "n_images": len(images.rows)}
-        inputs = (tensor for _, _, tensor in images.batches(network.view, BATCH))
-        batches = ImageBatches(inputs, len(images.rows), told, entry)
-        shown = show_means(method, subject, record.folder, batches, request.progress)
-    else:
-        shown = show_parameters(method, subject, record.folder, request.layers)
-    return Explanation(record.folder, method, record.put(method, shown))
+    folder = _folder(choice, network, request)
+    with alone_in(folder):  # explanations of other methods are added to the same record
+        record = ExplainWriter(folder, _head(network))
+        if images is not None and method in MAPS:
+            return _Maps(network, model, images, record, request).draw(method)
+        origin = network.name.partition("=")[2] or network.name
+        subject = ExplainedNetwork(model, name, origin, None, network.view.image_size)
+        if images is not None:
+            told = f"{plural(len(images.rows), 'image')} of {images.label}"
+            entry = {"images_of": images.label, "n_images": len(images.rows)}
+            inputs = (tensor for _, _, tensor in images.batches(network.view, BATCH))
+            batches = ImageBatches(inputs, len(images.rows), told, entry)
+            shown = show_means(method, subject, record.folder, batches, request.progress)
+        else:
+            shown = show_parameters(method, subject, record.folder, request.layers)
+        return Explanation(record.folder, method, record.put(method, shown))
 
 
 def _folder(choice: str, network: FixedNetwork, request: ExplainRequest) -> Path:

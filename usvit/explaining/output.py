@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
+from usvit.files import LOCK
 from usvit.records import ExplainRecord, ExplanationRecord, read_record, write_record
 
 EXPLANATION_FILE = "explain.json"
@@ -61,7 +62,9 @@ class ExplainWriter:
     def _before(self) -> dict[str, Any] | None:
         path = self.folder / EXPLANATION_FILE
         if not path.exists():
-            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            if self.folder.exists() and (
+                not self.folder.is_dir() or any(one.name != LOCK for one in self.folder.iterdir())
+            ):
                 raise UsvitError(
                     f"{self.folder} exists and holds no {EXPLANATION_FILE}. Nothing was changed. Choose another folder "
                     "with --out."

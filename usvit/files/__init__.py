@@ -9,6 +9,7 @@ from usvit.files.read import (
     file_state,
     open_regular,
     parse_json,
+    read_array,
     read_bytes,
     read_csv,
     read_json,
@@ -20,7 +21,9 @@ from usvit.files.read import (
     within,
 )
 from usvit.files.write import (
+    LOCK,
     DiskError,
+    alone_in,
     append_text,
     atomic,
     clear_partials,
@@ -43,10 +46,12 @@ from usvit.files.write import (
 
 __all__ = [
     "JSON_BYTES",
+    "LOCK",
     "TABLE_BYTES",
     "TEXT_BYTES",
     "DiskError",
     "Unreadable",
+    "alone_in",
     "append_text",
     "atomic",
     "clear_partials",
@@ -63,6 +68,7 @@ __all__ = [
     "no_follow",
     "open_regular",
     "parse_json",
+    "read_array",
     "read_bytes",
     "read_csv",
     "read_json",

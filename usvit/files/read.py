@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from usvit.errors import UsvitError, shortened
 from usvit.files.cells import unguarded
@@ -362,6 +363,18 @@ def _with_columns(table: pd.DataFrame, path: Path, needed: Sequence[str]) -> pd.
     if not table.columns.is_unique:
         raise UsvitError(f"{path}: two columns are named {table.columns[table.columns.duplicated()][0]!r}.")
     return table
+
+
+def read_array(file: BinaryIO) -> NDArray[Any]:
+    """Read the next array that ``np.save`` has written into an open file; objects are refused.
+
+    Raises:
+        ValueError: There is none, or it is damaged.
+    """
+    try:
+        return np.lib.format.read_array(file, allow_pickle=False)  # np.load would open a zip archive, too
+    except (EOFError, OverflowError, MemoryError, TypeError) as error:
+        raise ValueError(f"it is not an array ({type(error).__name__})") from error
 
 
 def within(root: Path, name: str) -> Path:

@@ -27,16 +27,21 @@ from typing import Any, BinaryIO
 import filelock
 import pandas as pd
 
-from usvit.errors import UsvitError
+from usvit.errors import UsvitError, shortened
 from usvit.files.cells import csv_text
 
 # A file in place of a folder, or the reverse, gives EEXIST, ENOTDIR or EISDIR.
-_NOT_WRITABLE = (errno.ENOENT, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+_NOT_WRITABLE = (
+    *(errno.ENOENT, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
+    errno.ENAMETOOLONG,
+)
 _BY_HANDLE = {os.open, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
 """True if the system supports names relative to the handle of a folder."""
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
+LOCK = ".lock"
+"""Lock file of a folder of results."""
 _PARTIAL = ".*.partial-*"
 """Pattern of the temporary names."""
 _RANDOM = re.compile("[0-9a-f]{32}")
@@ -70,7 +75,9 @@ def disk_errors(path: Path) -> Iterator[None]:
                 "--out, and run the same command again."
             ) from error
         if number in _NOT_WRITABLE:
-            raise DiskError(f"Cannot write {path}: {os.strerror(number)}. Choose another folder with --out.") from error
+            raise DiskError(
+                f"Cannot write {shortened(str(path), 1000)}: {os.strerror(number)}. Choose another folder with --out."
+            ) from error
         raise
 
 
@@ -118,8 +125,18 @@ def write_bytes(path: Path, content: bytes, *, root: Path | None = None, mode: i
 
 
 def write_text(path: Path, text: str, *, root: Path | None = None, mode: int = 0o666) -> None:
-    """Write text in UTF-8. Arguments and errors are those of ``atomic``."""
-    write_bytes(path, text.encode("utf-8"), root=root, mode=mode)
+    """Write text in UTF-8. Arguments are those of ``atomic``.
+
+    Raises:
+        UsvitError: As ``atomic``, or the text holds a name that is not UTF-8.
+    """
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsvitError(
+            f"Cannot write {path}: it would hold the name of a file or folder that is not valid UTF-8. Rename it."
+        ) from error
+    write_bytes(path, content, root=root, mode=mode)
 
 
 def write_json(path: Path, value: Any, *, root: Path | None = None, mode: int = 0o666) -> None:
@@ -190,6 +207,26 @@ def locked(path: Path, taken: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of results, so that the files of two commands are never mixed.
+
+    The folder is created if missing. At the end, the lock file is removed, and so is the folder if it is empty.
+
+    Raises:
+        UsvitError: Another process writes into the folder, or it cannot be written.
+    """
+    make_folder(folder)
+    path = folder / LOCK
+    with locked(path, f"Another process is working on {folder}. Wait for it, or choose another --out."):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # empty after an error
 
 
 class Folder:

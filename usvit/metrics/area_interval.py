@@ -4,7 +4,7 @@ Near 1, the estimated variance is too small exactly when the AUC is overestimate
 cause the variance were not sampled. A score interval instead contains every true AUC that is compatible with the data,
 and uses the variance at *that* AUC. The variance has the form that Newcombe recommends (method 5). It is multiplied by
 the ratio of Obuchowski's variance to it, because scores may vary more, and Student's t accounts for the few groups
-that the variance is estimated from. ``benchmarks/coverage_decisions.py`` measures the coverage.
+that the variance is estimated from. The table ``near-one`` of ``benchmarks.coverage`` measures the coverage.
 """
 
 import numpy as np

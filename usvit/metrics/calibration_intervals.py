@@ -87,7 +87,7 @@ def debiased_ece(
     the observed plain error. The ends of the interval are at those ``a`` for which the observed error is the 97.5 % and
     the 2.5 % quantile. The upper end is at least that of the plain error taken as unbiased, which it is if all bins
     deviate clearly or to the same side; without this, coverage falls to 0.82 there
-    (benchmarks/coverage_probability.py).
+    (the table ``calibration`` of benchmarks.coverage).
 
     Args:
         residual: (n,) outcome (0 or 1) minus its probability.

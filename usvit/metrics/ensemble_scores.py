@@ -17,7 +17,7 @@ N_DRAWS = 20_000
 """Draws for each class: the share above a threshold has a standard error of 0.002 at 0.9."""
 MIN_PAIRS = 20
 """Minimum number of images of a class that two networks scored unseen. With 20, a correlation of 0.6 has a standard
-error of 0.15, and the sensitivity at a threshold one of 0.02 (benchmarks/coverage_thresholds.py)."""
+error of 0.15, and the sensitivity at a threshold one of 0.02 (the table ``mean-threshold`` of benchmarks.coverage)."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 from matplotlib.figure import Figure
 
 from usvit.errors import UsvitError
-from usvit.files import write_text
+from usvit.files import LOCK, alone_in, write_text
 from usvit.records import PlanCriterion, PlanRecord, write_record
 from usvit.reports import LegendEntry, Pens, Plot, environment
 from usvit.reports import plural as plural
@@ -28,30 +28,31 @@ def refuse_other_files(out: str | Path) -> Path:
         UsvitError: it is a file or holds other files.
     """
     folder = Path(out)
-    if folder.exists() and not (folder.is_dir() and {one.name for one in folder.iterdir()} <= FILES):
+    if folder.exists() and not (folder.is_dir() and {one.name for one in folder.iterdir()} <= {*FILES, LOCK}):
         raise UsvitError(f"{folder} holds other files. Nothing was changed: choose another folder with --out.")
     return folder
 
 
 def write_plan(folder: Path, content: dict[str, Any]) -> PlanRecord:
     """Write plan.json and plan.html; the same content gives the same bytes."""
-    record = write_record(folder / "plan.json", content, PlanRecord)
-    plots = [curve_plot(record)] if record.curve else []
-    if record.design == "comparison" and record.curve:
-        plots.append(power_plot(record))
-    page = (
-        _environment()
-        .get_template("plan.html.j2")
-        .render(
-            plan=record,
-            title=TITLES[record.design],
-            plots=plots,
-            sentence=in_words(record),
-            aim=aim_in_words,
-            named=[one.name for one in record.criteria if record.curve and one.name in record.curve[0].half_widths],
+    with alone_in(folder):
+        record = write_record(folder / "plan.json", content, PlanRecord)
+        plots = [curve_plot(record)] if record.curve else []
+        if record.design == "comparison" and record.curve:
+            plots.append(power_plot(record))
+        page = (
+            _environment()
+            .get_template("plan.html.j2")
+            .render(
+                plan=record,
+                title=TITLES[record.design],
+                plots=plots,
+                sentence=in_words(record),
+                aim=aim_in_words,
+                named=[one.name for one in record.criteria if record.curve and one.name in record.curve[0].half_widths],
+            )
         )
-    )
-    write_text(folder / "plan.html", page)
+        write_text(folder / "plan.html", page)
     return record
 
 

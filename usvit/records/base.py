@@ -165,6 +165,11 @@ def _checked(
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part)[:60] for part in first["loc"]) or "(all)"
         reason = re.sub(r"^(Value error,|Input should be)", "should be", first["msg"], count=1)[:200]
+        if first["type"] == "string_unicode":
+            raise UsvitError(
+                f"{path} cannot hold the key {where}: a file or folder in it has a name that is not valid UTF-8. "
+                "Rename it."
+            ) from None
         raise UsvitError(f"{path} is damaged: key {where}: {reason}. {advice}") from None
 
 

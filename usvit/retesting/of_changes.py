@@ -25,11 +25,11 @@ from usvit.evaluation import (
     rows_of,
 )
 from usvit.explaining import CaseImages, ExplainedCase, PredictionSource, choose, open_source
-from usvit.files import refuse_linked_folders, sha256_of_file, write_csv
+from usvit.files import alone_in, refuse_linked_folders, sha256_of_file, write_csv
 from usvit.models import TrainedModel, load_trained
 from usvit.progress import Progress, shown_progress, task
 from usvit.records import RepeatabilityRecord, fitting
-from usvit.retesting.output import SCORES, alone_in, head, refuse_other_files, written
+from usvit.retesting.output import SCORES, head, refuse_other_files, written
 
 CHUNK = 16
 """Images that are read and changed at once."""

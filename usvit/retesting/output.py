@@ -1,20 +1,17 @@
 """The files of a test-retest: ``repeatability.json``, its page, and the scores of changed images."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from usvit import __version__
 from usvit.errors import UsvitError
 from usvit.evaluation import ScorePairs
-from usvit.files import locked, make_folder
+from usvit.files import LOCK
 from usvit.records import RepeatabilityRecord, check_record, write_record
 from usvit.reports import write_repeatability_page
 
 RECORD, PAGE, SCORES = "repeatability.json", "repeatability.html", "changes.csv"
 FILES = {RECORD, PAGE, SCORES}
-_LOCK = ".lock"
 
 
 def head(name: str, positive: str, warnings: list[str]) -> dict[str, Any]:
@@ -34,25 +31,8 @@ def head(name: str, positive: str, warnings: list[str]) -> dict[str, Any]:
 
 def refuse_other_files(out: Path) -> None:
     """Raise UsvitError if a folder contains anything but ``FILES``."""
-    if out.exists() and not (out.is_dir() and {one.name for one in out.iterdir()} <= {*FILES, _LOCK}):
+    if out.exists() and not (out.is_dir() and {one.name for one in out.iterdir()} <= {*FILES, LOCK}):
         raise UsvitError(f"{out} holds other files. Nothing was changed: choose another folder with --out.")
-
-
-@contextmanager
-def alone_in(out: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is created.
-
-    Raises:
-        UsvitError: Another process writes into the folder, or it cannot be written.
-    """
-    make_folder(out)
-    with locked(out / _LOCK, f"Another process is working on {out}. Wait for it, or choose another --out."):
-        try:
-            yield
-        finally:
-            (out / _LOCK).unlink(missing_ok=True)
-            with suppress(OSError):
-                out.rmdir()  # empty after an error
 
 
 def written(content: dict[str, Any], out: Path | None, pairs: ScorePairs | None = None) -> RepeatabilityRecord:

@@ -8,7 +8,7 @@ import numpy as np
 
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
-from usvit.files import make_folder, sha256_of_file
+from usvit.files import alone_in, sha256_of_file
 from usvit.records import ScalingDimension, ScalingPoint, ScalingRecord, ScalingValue, write_record
 from usvit.scaling.bootstrap import DRAWS, band, bootstrap, limits
 from usvit.scaling.pages import ADVICE, write_fit_page
@@ -103,10 +103,10 @@ def fit_shapes(
     found = fitter.fit(sweep.losses, seed=seed)
     surfaces = bootstrap(fitter, sweep.losses, found, draws, seed)
     folder = Path(out) if out is not None else path.parent / "shape-fit"
-    make_folder(folder)
     record = _record(sweep, found, surfaces, fitter.spare, command, seed)
-    written = write_record(folder / "scaling.json", record.model_dump(mode="json", by_alias=True), ScalingRecord)
-    return ShapeFit(written, folder / "scaling.json", write_fit_page(folder, written))
+    with alone_in(folder):
+        written = write_record(folder / "scaling.json", record.model_dump(mode="json", by_alias=True), ScalingRecord)
+        return ShapeFit(written, folder / "scaling.json", write_fit_page(folder, written))
 
 
 def _record(

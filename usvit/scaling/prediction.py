@@ -10,7 +10,7 @@ import numpy as np
 
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
-from usvit.files import make_folder, sha256_of_file
+from usvit.files import alone_in, sha256_of_file
 from usvit.models import find_model
 from usvit.records import (
     DimensionName,
@@ -180,9 +180,9 @@ def predict_shape(
     if trained is not None:
         content.verdict = verdict(content, measured)
     folder = Path(out) if out is not None else path.parent
-    make_folder(folder)
-    written = write_record(folder / "shape.json", content.model_dump(mode="json", by_alias=True), ShapeRecord)
-    page = write_shape_page(folder, stored, written)
+    with alone_in(folder):
+        written = write_record(folder / "shape.json", content.model_dump(mode="json", by_alias=True), ShapeRecord)
+        page = write_shape_page(folder, stored, written)
     made = None
     if study is not None and setup is not None:
         made = write_neighbours(Path(study), [("predicted", chosen), *near], setup, flops)

@@ -20,6 +20,8 @@ from usvit.studies.specification import Kind, Row, Step, StudyConfig
 from usvit.studies.steps import SCHEMAS, build_step, name_of, placeholders, prune, replaced, settings_of
 from usvit.studies.tiny import MAX_CELLS, tiny_settings
 
+MAX_ROWS = 10_000
+"""Maximum number of rows times seeds. The largest shipped study has 100."""
 Settings = dict[str, Any]
 _OF_THE_ROWS = {
     "recipe": "'recipe' of a step, or grid.recipes",
@@ -136,6 +138,7 @@ def make_plan(
     """
     if scale not in ("paper", "tiny"):
         raise unknown("scale", scale, ("paper", "tiny"))
+    _refuse_too_many_rows(study, len(study.seeds) if n_seeds is None else n_seeds)
     seeds = study.seeds if n_seeds is None else tuple(study.seeds[0] + k for k in range(n_seeds))
     seeds = tuple(dict.fromkeys(seeds))
     _refuse_settings_of_rows(study, overrides or {})
@@ -163,6 +166,16 @@ def make_plan(
     _refuse_equal_rows(study, planned)
     _check_columns(study, planned, found)
     return StudyPlan(study, tuple(found.values()), tuple(planned), seeds, dataset, scale, changed)
+
+
+def _refuse_too_many_rows(study: StudyConfig, n_seeds: int) -> None:
+    blocks = (len(block.datasets) * len(block.models) * len(block.recipes) for block in study.grid)
+    n_rows = len(study.rows) + sum(blocks)
+    if n_rows * n_seeds > MAX_ROWS:
+        raise UsvitError(
+            f"The study {study.name} has {n_rows:,} rows with {n_seeds:,} seeds, and at most {MAX_ROWS:,} rows times "
+            "seeds are supported. Divide it into several studies."
+        )
 
 
 def _of_grid(study: StudyConfig, dataset: str | None) -> Iterator[tuple[Row, str | None]]:

@@ -157,7 +157,9 @@ def _as_columns(value: Any) -> Any:
         value = [value]
     if isinstance(value, list | tuple):
         return {str(name): {"figure": name} for name in value}
-    return {key: {"figure": one} if isinstance(one, str) else one for key, one in value.items()}
+    if isinstance(value, dict):
+        return {key: {"figure": one} if isinstance(one, str) else one for key, one in value.items()}
+    return value
 
 
 class StudyConfig(_Section):

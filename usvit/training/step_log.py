@@ -14,7 +14,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
-from usvit.files import TABLE_BYTES, append_text, disk_errors, read_text, write_text
+from usvit.files import TABLE_BYTES, append_text, disk_errors, read_bytes, write_text
 from usvit.models import Cost
 from usvit.training.device import peak_gb, peak_tflops
 
@@ -73,14 +73,14 @@ class StepLog:
                 self._add_events(int(row["step"]), {key: float(value) for key, value in row.items() if value})
 
     def rows(self) -> list[dict[str, str]]:
-        """Return the rows of the table as strings, without an incomplete last line."""
+        """Return the rows of the table as strings, without lines that a crash of the machine cut or damaged."""
         if not self._table.exists():
             return []
-        text = read_text(self._table, TABLE_BYTES)
-        lines = [line.split(",") for line in text[: text.rfind("\n") + 1].splitlines()]
-        if not lines or tuple(lines[0]) != COLUMNS:
+        text = read_bytes(self._table, TABLE_BYTES).decode("utf-8", "replace")
+        lines = [line.split(",") for line in text[: text.rfind("\n") + 1].split("\n")]
+        if tuple(lines[0]) != COLUMNS:
             return []
-        return [dict(zip(COLUMNS, line, strict=True)) for line in lines[1:] if len(line) == len(COLUMNS)]
+        return [dict(zip(COLUMNS, line, strict=True)) for line in lines[1:] if _is_row(line)]
 
     def add(self, row: Mapping[str, float]) -> None:
         """Append a row and write it to the disk at once.
@@ -132,3 +132,11 @@ def _text(key: str, value: float | None) -> str:
         return str(int(value))
     # A resumed training repeats loss and learning rate to the last digit; the other columns are measurements.
     return repr(float(value)) if key in ("loss", "lr", "epoch") else f"{value:.5g}"
+
+
+def _is_row(cells: list[str]) -> bool:
+    try:
+        int(cells[0])
+        return len([float(cell or 0) for cell in cells]) == len(COLUMNS)
+    except ValueError:
+        return False

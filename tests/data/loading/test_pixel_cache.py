@@ -74,7 +74,7 @@ def test_a_second_run_takes_the_pixels_of_the_first_without_decoding(manifest, c
     assert build(manifest, tmp_path, with_lesions=False)[0].lesions is None
 
 
-@pytest.mark.parametrize("harm", ["pixel", "short", "text", "folder", "pipe", "link"])
+@pytest.mark.parametrize("harm", ["pixel", "short", "text", "zip", "folder", "pipe", "link"])
 def test_a_damaged_entry_is_as_good_as_none(manifest, cached, tmp_path, harm):
     fresh, _ = build(manifest, tmp_path)
     (entry,) = cached.iterdir()
@@ -90,7 +90,9 @@ def test_a_damaged_entry_is_as_good_as_none(manifest, cached, tmp_path, harm):
         entry.rename(tmp_path / "elsewhere")
         entry.symlink_to(tmp_path / "elsewhere")
     else:
-        entry.write_bytes({"pixel": bytes(content), "short": content[:2000], "text": b"no array"}[harm])
+        entry.write_bytes(
+            {"pixel": bytes(content), "short": content[:2000], "text": b"no array", "zip": b"PK\x03\x04"}[harm]
+        )
     again, decoded = build(manifest, tmp_path)
     assert decoded and equal(again, fresh)
 

@@ -142,6 +142,27 @@ def test_a_training_image_among_the_test_images_is_refused_or_dropped(settings, 
     assert not read_predictions(outcome.path / "predictions.csv").image_id.str.contains("99").any()
 
 
+@pytest.mark.parametrize("harm", ["zeros", "half", "archive", "other images", "nan", "link"])
+def test_damaged_features_are_computed_again(tmp_path, monkeypatch, harm):
+    whole = np.arange(6, dtype=np.float32).reshape(3, 2)
+    monkeypatch.setattr(features.FeatureExtractor, "_forward", lambda *_: (whole, whole))
+    extractor = features.FeatureExtractor(None, 1.0, None, None)
+    kept, split = tmp_path / "a.npy", [0, 1, 2]
+    assert extractor.features(None, split, kept) is whole
+    assert extractor.features(None, split, kept).tolist() == whole.tolist()
+    content = kept.read_bytes()
+    wrong = {"other images": whole[:2], "nan": whole * np.nan}
+    if harm in wrong:
+        np.save(kept, wrong[harm])
+    elif harm == "link":
+        kept.rename(tmp_path / "b.npy")
+        kept.symlink_to(tmp_path / "b.npy")
+    else:
+        kept.write_bytes({"zeros": bytes(200), "half": content[:-8], "archive": b"PK\x03\x04"}[harm])
+    assert extractor.features(None, split, kept) is whole
+    assert kept.read_bytes() == content and not kept.is_symlink()
+
+
 @pytest.mark.slow
 def test_features_that_were_computed_before_a_kill_are_not_computed_again(settings, tmp_path, monkeypatch):
     calls = []

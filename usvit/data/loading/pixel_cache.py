@@ -22,7 +22,7 @@ from usvit.data.datasets import Manifest, decoder_versions, mask_names
 from usvit.data.io import UInt8
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
-from usvit.files import regular_file, sha256_of_file, write_atomic
+from usvit.files import read_array, regular_file, sha256_of_file, write_atomic
 from usvit.resources import cache_dir, usable_cores
 
 logger = logging.getLogger(__name__)
@@ -56,11 +56,11 @@ class PixelCache:
         path = self.folder / key
         try:
             with regular_file(path, limit=MAX_BYTES) as file:  # a FIFO would block
-                arrays = [np.load(file, allow_pickle=False) for _ in range(2)]
+                arrays = [read_array(file) for _ in range(2)]
                 if file.read() != _digest(*arrays):
                     raise ValueError("the hash differs")
             os.utime(path)
-        except (OSError, ValueError, EOFError, MemoryError, UsvitError) as error:
+        except (OSError, ValueError, MemoryError, UsvitError) as error:
             logger.debug(f"The cache {path} is not used: {type(error).__name__}")
             return None
         pixels, lesions = arrays

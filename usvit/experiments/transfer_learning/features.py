@@ -1,5 +1,6 @@
 """Features or logits of a network in evaluation mode, for the images of a split."""
 
+import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,11 +15,13 @@ from torch import nn
 from usvit.data.transforms import Preprocessing, test_view
 from usvit.errors import UsvitError
 from usvit.experiments.transfer_learning.splits import TransferSplit
-from usvit.files import regular_file, write_atomic
+from usvit.files import read_array, regular_file, write_atomic
 from usvit.models import logits_and_features
 from usvit.pretraining.grafit import Embedding
 from usvit.progress import Progress, task
 from usvit.resources import usable_cores
+
+logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float32]
 BATCH = 64
@@ -37,15 +40,14 @@ class FeatureExtractor:
     def features(self, model: nn.Module, split: TransferSplit, kept: Path) -> Floats:
         """Return the input of the classifier, or Grafit's embedding, of shape (n, D), float32.
 
-        The features are stored in the file ``kept``, which a resumed run reads.
+        The features are stored in the file ``kept``, which a resumed run reads. A damaged file is written again.
 
         Raises:
             BadImage: An image cannot be read.
             UsvitError: The network exposes no features, or they are not finite.
         """
-        if kept.is_file():
-            with regular_file(kept) as file:
-                return np.asarray(np.load(file, allow_pickle=False), dtype=np.float32)
+        if (known := _known_features(kept, len(split))) is not None:
+            return known
         _, features = self._forward(model, split, "features")
         if features is None:
             raise UsvitError(
@@ -95,3 +97,20 @@ class FeatureExtractor:
         with ThreadPoolExecutor(usable_cores()) as pool:
             for start in range(0, len(split), self.batch_size):
                 yield np.stack([*pool.map(view, split.rows[start : start + self.batch_size].tolist())])
+
+
+def _known_features(path: Path, n_images: int) -> Floats | None:
+    """Return the stored features of n images; None if there are none, or if they are damaged."""
+    if not path.is_file():
+        return None
+    try:
+        with regular_file(path) as file:
+            found = read_array(file)
+            if found.dtype != np.float32 or found.ndim != 2 or len(found) != n_images or file.read(1):
+                raise ValueError(f"there are {n_images} images")
+        if not np.isfinite(found).all():
+            raise ValueError("they are not finite")
+    except (OSError, ValueError, UsvitError) as error:
+        logger.warning(f"The features in {path} are damaged ({error}), and are computed again.")
+        return None
+    return found

@@ -135,8 +135,11 @@ def test_coarse_classes_come_from_a_table(tmp_path):
         ("class,coarse\ncat,animal\ncat,plant\n", "'cat' two coarse classes: animal and plant"),
         ("class,coarse\ncta,animal\n", r"Unknown class 'cta'. Nearest: cat"),
         ("class,coarse\ncat,\n", "a row without"),
-        ("fine,coarse\ncat,animal\n", "columns class,coarse"),
-        ("", "columns class,coarse"),
+        ("fine,coarse\ncat,animal\n", "class"),
+        ("", "Cannot read .*coarse.csv"),
+        ("class,coarse\ncat,animal,plant\ncat,a,b,c\n", "Cannot read .*coarse.csv"),
+        (f"class,coarse\ncat,{'a' * 200_000}\n", "no coarse class for 2 classes"),  # longer than csv allows
+        ("class,coarse\n", "no coarse class for 3 classes"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(tmp_path, text, said):

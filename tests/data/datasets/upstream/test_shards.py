@@ -207,9 +207,11 @@ def test_the_headers_are_read_once(tmp_path, cache, monkeypatch):
     assert len(list(cache.glob("*.index.npz"))) == 3
     monkeypatch.setattr("usvit.data.datasets.upstream.shards.read_index", None)
     assert open_shards(pattern).describe() == first
-    next(cache.glob("*.index.npz")).write_bytes(b"damaged")
-    with pytest.raises(TypeError):  # read again
-        open_shards(pattern)
+    index, other, _ = cache.glob("*.index.npz")
+    for content in (b"damaged", b"PK\x03\x04" + index.read_bytes()[4:100], other.read_bytes()):
+        index.write_bytes(content)
+        with pytest.raises(TypeError):  # read again
+            open_shards(pattern)
 
 
 def test_the_index_of_a_shard_that_changed_is_not_used(tmp_path):

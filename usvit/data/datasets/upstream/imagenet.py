@@ -74,10 +74,15 @@ def _ground_truth(root: Path) -> dict[int, int]:
     number = {wnid: at for at, wnid in enumerate(wnids())}
     if (kaggle := root / "LOC_val_solution.csv").is_file():
         # ILSVRC2012_val_00048981,n03995372 85 1 499 272
-        return {
-            int(row["ImageId"].rpartition("_")[2]): _class(number, row["PredictionString"].split()[0])
-            for row in csv.DictReader(io.StringIO(text_of(kaggle)))
-        }
+        try:
+            return {
+                int(row["ImageId"].rpartition("_")[2]): _class(number, row["PredictionString"].split()[0])
+                for row in csv.DictReader(io.StringIO(text_of(kaggle)))
+            }
+        except (csv.Error, KeyError, ValueError, IndexError, AttributeError) as error:
+            raise Malformed(
+                f"{kaggle.name} is not the list of the Kaggle download: ImageId,PredictionString"
+            ) from error
     devkits = (root / "ILSVRC2012_devkit_t12" / "data", root / "devkit" / "data", root / "data")
     data = next((path for path in devkits if (path / "ILSVRC2012_validation_ground_truth.txt").is_file()), None)
     if data is None:

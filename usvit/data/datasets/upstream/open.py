@@ -1,7 +1,5 @@
 """Open the sources that ``source.*`` of a configuration names: splits, limits, coarser classes, unions."""
 
-import csv
-import io
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +17,7 @@ from usvit.data.datasets.upstream.base import (
 )
 from usvit.data.datasets.upstream.catalog import DATA, GENERATED, SOURCES, TORCHVISION
 from usvit.errors import UsvitError, unknown
-from usvit.files import read_csv, read_text
+from usvit.files import read_csv
 from usvit.seeding import derive_seed
 
 if TYPE_CHECKING:  # modules of single sources are imported when they are needed
@@ -375,14 +373,11 @@ def _coarse_of_file(path: Path, source: UpstreamDataset) -> tuple[str, ...]:
     if not path.is_file():
         known = f" (its own levels: {', '.join(source.levels)})" if source.levels else ""
         raise UsvitError(f"source.coarse is '{path}', which is neither a file nor a level of {source.name}{known}.")
-    rows = list(csv.DictReader(io.StringIO(read_text(path, encoding="utf-8-sig", follow=True))))
-    if not rows or not {"class", "coarse"} <= set(rows[0]):
-        raise UsvitError(f"{path} needs the columns class,coarse and one row for each class.")
+    table = read_csv(path, follow=True, needed=("class", "coarse"))
     mapping: dict[str, str] = {}
-    for row in rows:
-        name, coarse = (row["class"] or "").strip(), (row["coarse"] or "").strip()
+    for name, coarse in zip(table["class"].str.strip(), table["coarse"].str.strip(), strict=True):
         if not name or not coarse:
-            raise UsvitError(f"{path} has a row without a class or a coarse class: {','.join(map(str, row.values()))}.")
+            raise UsvitError(f"{path} has a row without a class or a coarse class: {name},{coarse}.")
         if mapping.setdefault(name, coarse) != coarse:
             raise UsvitError(f"{path} gives the class '{name}' two coarse classes: {mapping[name]} and {coarse}.")
     if others := [name for name in mapping if name not in source.classes]:

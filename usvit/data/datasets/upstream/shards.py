@@ -8,6 +8,7 @@ import glob
 import hashlib
 import http.client
 import json
+import logging
 import os
 import urllib.error
 from collections.abc import Iterable, Iterator
@@ -33,6 +34,8 @@ from usvit.files import atomic, file_state, open_regular, regular_file, write_at
 from usvit.resources import cache_dir
 from usvit.web import WebLimits, open_url
 
+logger = logging.getLogger(__name__)
+
 CACHE_GB = 50.0
 """Default limit of the cache of fetched shards in GB; ``USVIT_SHARD_CACHE_GB`` sets another one."""
 MOST_BYTES = 100 * 1000**3
@@ -40,6 +43,7 @@ MOST_BYTES = 100 * 1000**3
 TIMEOUT = 60.0
 """Seconds without data after which a connection to a server of http counts as broken."""
 _CHUNK = 1 << 20
+_INDEX_BYTES = 10**9
 ATTEMPTS = 3
 """Attempts to fetch a shard before an error is raised."""
 
@@ -143,14 +147,17 @@ class ShardFiles:
         """
         kept = self._folder / f"{shard.key}.index.npz"
         try:
-            with open_regular(kept) as stored, np.load(stored, allow_pickle=False) as arrays:
-                return ShardIndex.of_arrays(dict(arrays))
-        except (OSError, ValueError, KeyError, EOFError):
-            pass  # there is no index yet, or it is damaged
+            with open_regular(kept, _INDEX_BYTES) as stored, np.load(stored, allow_pickle=False) as arrays:
+                if str(arrays["shard"]) == shard.key:
+                    return ShardIndex.of_arrays(dict(arrays))
+        except Exception:  # there is no index yet, or it is damaged: NumPy and zipfile raise many types then
+            logger.debug(f"The index {kept} is not used.")
         with self.opened(shard) as file:
             index = read_index(file, shard.shown)
         try:
-            write_atomic(kept, lambda file: np.savez(file, allow_pickle=False, **index.arrays()))
+            write_atomic(
+                kept, lambda file: np.savez(file, allow_pickle=False, shard=np.array(shard.key), **index.arrays())
+            )
         except UsvitError:
             if shard.remote:
                 raise
