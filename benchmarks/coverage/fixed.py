@@ -95,7 +95,7 @@ def near_one(row: TwoClasses, k: int) -> Outcome:
     parts = area_parts(positive, score, patient, row.positives + row.negatives)
     assert parts is not None
     value = clustered_auc(positive, score, patient)
-    low, high = logit_interval(parts.value, area_covariance(parts, parts)) or value.ci95
+    low, high = logit_interval(parts.value, area_covariance(parts, parts)) or value.ci95 or (np.nan, np.nan)
     return {
         "logit scale": Interval(low, high, row.area),
         "score interval": interval(value, row.area),

@@ -70,7 +70,9 @@ def three_classes(n: int, k: int) -> Outcome:
     prob = softmax(logits / temperature, axis=1)[own, 0]
     limit = set_threshold(prob, patient[own], alpha=0.1, guarantee="every image").threshold
     covered = softmax(new_logits / temperature, axis=1)[new, 0] >= (limit or 0)
-    return {"alpha 0.1": Spread(patient_coverage(covered, new_patient[new], guarantee="every image").value)}
+    found = patient_coverage(covered, new_patient[new], guarantee="every image").value
+    assert found is not None
+    return {"alpha 0.1": Spread(found)}
 
 
 @dataclass(frozen=True)
