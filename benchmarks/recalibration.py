@@ -66,13 +66,13 @@ def main(studies: int) -> None:
             entry = [*held, temperature["value"] or np.nan]
             for k in (0, 2):
                 one = found["thresholds"][k]
-                if one["threshold"] is None or one["sensitivity"]["ci95"] is None:
+                if one["threshold"] is None or one["sensitivity"].ci95 is None:
                     entry += [np.nan] * 4
                     continue
                 true = truth(one["threshold"], temperature["value"])[0]
-                low, high = one["sensitivity"]["ci95"]
-                corrected = one["sensitivity"]["corrected"]
-                entry += [low <= true <= high, one["sensitivity"]["value"], corrected or np.nan, true]
+                low, high = one["sensitivity"].ci95
+                corrected = one["sensitivity"].corrected
+                entry += [low <= true <= high, one["sensitivity"].value, corrected or np.nan, true]
             rows.append(entry)
         t, thr, temperature, *rest = np.nanmean(np.array(rows, dtype=float), axis=0)
         text = "   ".join(f"{a:.3f}; {b:.3f} {c:.3f} {d:.3f}" for a, b, c, d in (rest[:4], rest[4:]))

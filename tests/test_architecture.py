@@ -56,8 +56,8 @@ LAYERS = [
     {"data"},
     {"config", "progress", "cluster", "metrics", "threads"},
     {"records", "pseudonyms"},
-    {"plain_yaml"},
-    {"resources", "seeding", "files", "limited", "logging", "machine_load", "web"},
+    {"plain_yaml", "estimate_text"},
+    {"resources", "seeding", "files", "limited", "logging", "machine_load", "web", "estimate"},
     {"terminal", "markup", "arguments", "representation", "processes"},
     {"errors"},
 ]

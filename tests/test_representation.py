@@ -54,4 +54,4 @@ def test_a_run_shows_its_headline(tmp_path):
     metrics = load_record(folder / "metrics.json", MetricsRecord)
     run = RunResult(folder, metrics, load_run_record(folder))
     assert len(repr(run)) < 500
-    assert "n_images=" in repr(run) and "auc=Value(value=" in repr(run)
+    assert "n_images=" in repr(run) and "auc=Estimate(value=" in repr(run)

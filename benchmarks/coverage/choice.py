@@ -43,10 +43,11 @@ def choice(row: Candidates, k: int) -> Outcome:
     chosen = float(np.mean([truth[one.chosen] for one in found.folds]))
     apparent = np.mean([figure.value for figure in test[found.apparent] if figure is not None])
     gap = found.apparent_minus_nested
+    assert value.value is not None and gap.value is not None
     return {
         "nested": interval(value, chosen),
-        "nested minus truth": Spread(value["value"] - chosen),
-        "apparent minus nested": interval(gap, gap["value"]),
+        "nested minus truth": Spread(value.value - chosen),
+        "apparent minus nested": interval(gap, gap.value),
         "optimism": Spread(apparent - truth[found.apparent]),
     }
 

@@ -19,11 +19,11 @@ from sklearn.neural_network import MLPClassifier
 from benchmarks.coverage.generators import INFORMATIVE, uneven_patients
 from benchmarks.coverage.harness import Interval, Outcome, Row, Table, interval, rejects
 from benchmarks.coverage.trained import CORRELATION, FOLDS, INNER, folds, share_of
+from usvit.estimate import Estimate
 from usvit.evaluation.comparison import fold_ratio
 from usvit.evaluation.decision_comparison import compare_accuracy, compare_decisions
 from usvit.evaluation.decisions import MOST_PROBABLE, Decided
 from usvit.evaluation.prediction_arrays import Rows
-from usvit.metrics.basic import Value
 from usvit.metrics.clustered import clustered_difference
 from usvit.metrics.cross_validation import FoldFigure, area_figure
 from usvit.metrics.fold_difference import difference_within_folds
@@ -136,7 +136,7 @@ def _decisions(a: Decided, b: Decided) -> dict[str, Interval | float]:
     """Test accuracy, sensitivity and specificity fold by fold, and with models and thresholds taken as given."""
     ratio = fold_ratio(a.rows.fold, len(a.reference)) / (1 - INNER)
 
-    def given(rule: str, at: np.ndarray) -> Value:
+    def given(rule: str, at: np.ndarray) -> Estimate:
         right = [(run.called[rule] == run.reference)[at] for run in (a, b)]
         return paired_difference(right[0], right[1], a.rows.group[at], of="images")
 

@@ -95,7 +95,7 @@ def near_one(row: TwoClasses, k: int) -> Outcome:
     parts = area_parts(positive, score, patient, row.positives + row.negatives)
     assert parts is not None
     value = clustered_auc(positive, score, patient)
-    low, high = logit_interval(parts.value, area_covariance(parts, parts)) or value["ci95"]
+    low, high = logit_interval(parts.value, area_covariance(parts, parts)) or value.ci95 or (np.nan, np.nan)
     return {
         "logit scale": Interval(low, high, row.area),
         "score interval": interval(value, row.area),
@@ -227,7 +227,7 @@ def shares(row: Decided, k: int) -> Outcome:
     values = {name: found[name].get("malignant", found[name]) for name in row.truths()}
     true = dict(zip(("true sensitivity", "true specificity"), row.true(), strict=True))
     return true | {
-        name: interval(values[name], truth) for name, truth in row.truths().items() if values[name]["value"] is not None
+        name: interval(values[name], truth) for name, truth in row.truths().items() if values[name].value is not None
     }
 
 

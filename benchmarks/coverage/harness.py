@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, SupportsFloat, TypeVar
 
 import numpy as np
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 
 R = TypeVar("R")
 
@@ -50,14 +50,14 @@ Outcome = Mapping[str, "Interval | Spread | float"]
 """Name of a column -> interval, number, or whether a test rejects. A column that does not apply is absent."""
 
 
-def interval(value: Value | None, truth: SupportsFloat) -> Interval:
-    """Return the interval of a Value beside the true value."""
-    low, high = (value or {}).get("ci95") or (np.nan, np.nan)
+def interval(value: Estimate | None, truth: SupportsFloat) -> Interval:
+    """Return the interval of an Estimate beside the true value."""
+    low, high = (value and value.ci95) or (np.nan, np.nan)
     return Interval(low, high, float(truth))
 
 
-def rejects(value: Value, alpha: float = 0.05) -> bool:
-    return value.get("p") is not None and bool(value["p"] < alpha)
+def rejects(value: Estimate, alpha: float = 0.05) -> bool:
+    return value.p is not None and value.p < alpha
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from scipy.special import softmax
 
 from benchmarks.coverage.generators import COHORTS, INFORMATIVE, Cohort, deviations, uneven_patients
 from benchmarks.coverage.harness import Interval, Outcome, Row, Spread, Table, interval
+from usvit.estimate import Estimate
 from usvit.evaluation import fit_temperature
-from usvit.metrics.basic import Value
 from usvit.metrics.conformal import GUARANTEES, patient_coverage, set_threshold
 from usvit.metrics.proportions import clustered_share
 from usvit.metrics.selective import AREA, RiskFigures, risk_coverage
@@ -70,7 +70,9 @@ def three_classes(n: int, k: int) -> Outcome:
     prob = softmax(logits / temperature, axis=1)[own, 0]
     limit = set_threshold(prob, patient[own], alpha=0.1, guarantee="every image").threshold
     covered = softmax(new_logits / temperature, axis=1)[new, 0] >= (limit or 0)
-    return {"alpha 0.1": Spread(patient_coverage(covered, new_patient[new], guarantee="every image")["value"])}
+    found = patient_coverage(covered, new_patient[new], guarantee="every image").value
+    assert found is not None
+    return {"alpha 0.1": Spread(found)}
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,9 @@ def selective(row: Selected, k: int) -> Outcome:
     return found | {name: interval(value, true[name]) for name, value in values.items()}
 
 
-def _values(positive: np.ndarray, patient: np.ndarray, score: np.ndarray, cut: float, limit: float) -> dict[str, Value]:
+def _values(
+    positive: np.ndarray, patient: np.ndarray, score: np.ndarray, cut: float, limit: float
+) -> dict[str, Estimate]:
     """Return the figures of deferral, rule-out and sets."""
     wrong, rest = (score > 0) != positive, np.abs(score) >= CUT
     ill, highest = rest & positive, _highest(patient, score)
@@ -144,7 +148,7 @@ def _truths(row: Selected) -> tuple[dict[str, float], float, float]:
     cut = float(np.quantile(_highest(patient[~positive], score[~positive]), 0.4))
     limit = float(np.quantile(score[positive], 0.1))
     values = _values(positive, patient, score, cut, limit)
-    return true | {name: float(value["value"]) for name, value in values.items()}, cut, limit
+    return true | {name: float(value.value or 0.0) for name, value in values.items()}, cut, limit
 
 
 TABLES = {

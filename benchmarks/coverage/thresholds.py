@@ -111,7 +111,7 @@ def procedure(row: Procedure, k: int) -> Outcome:
     found: dict[str, Interval] = {}
     for name, attained, exact in zip(("sensitivity", "specificity"), true, row.exact(), strict=True):
         for how, of in (("", whole), (", given thresholds", pooled)):
-            low, high = getattr(of, name)["ci95"] or (np.nan, np.nan)
+            low, high = getattr(of, name).ci95 or (np.nan, np.nan)
             found[f"{name} attained{how}"] = Interval(low, high, attained)
             found[f"exact {name}{how}"] = Interval(low, high, exact)
     return found

@@ -10,6 +10,7 @@ from scipy import stats
 from tests.evaluation.conftest import CLASSES, make_study
 from tests.oracles import slow
 from usvit.errors import UsvitError
+from usvit.estimate import content_of
 from usvit.evaluation.comparison import compare_tables, paired_tables
 from usvit.metrics.basic import auc
 from usvit.metrics.clustered import clustered_difference
@@ -123,27 +124,27 @@ def test_the_corrected_t_is_its_definition_and_the_papers_factor():
     d = [0.02, 0.05, -0.01, 0.03, 0.04]
     found = corrected_t(d, 1 / 4)
     t = slow.nadeau_bengio(d, 400, 100)
-    assert found["p"] == pytest.approx(2 * stats.t.sf(abs(t), 4))
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(t), 4))
     plain = stats.ttest_1samp(d, 0)
     assert t == pytest.approx(plain.statistic * (0.2 / (0.2 + 0.25)) ** 0.5)
-    assert found["value"] == pytest.approx(0.026)
+    assert found.value == pytest.approx(0.026)
     # The interval holds 0 exactly when p is above 0.05.
-    assert (found["ci95"][0] < 0 < found["ci95"][1]) == (found["p"] > 0.05)
-    assert found["p"] > plain.pvalue
+    assert (found.ci95[0] < 0 < found.ci95[1]) == (found.p > 0.05)
+    assert found.p > plain.pvalue
 
 
 def test_without_overlap_it_would_be_the_plain_paired_t_test():
     d = np.array([0.02, 0.05, -0.01, 0.03, 0.04])
     found, plain = corrected_t(d, 1e-12), stats.ttest_1samp(d, 0)
-    assert found["p"] == pytest.approx(plain.pvalue)
-    assert found["ci95"] == pytest.approx(tuple(plain.confidence_interval()))
+    assert found.p == pytest.approx(plain.pvalue)
+    assert found.ci95 == pytest.approx(tuple(plain.confidence_interval()))
 
 
 def test_folds_that_say_nothing_get_a_reason():
-    assert corrected_t([0.1], 0.25)["reason"] == "a variance needs at least two folds"
+    assert corrected_t([0.1], 0.25).reason == "a variance needs at least two folds"
     same = corrected_t([0.0, 0.0, 0.0], 0.25)
-    assert (same["p"], same["ci95"]) == (1, None)
-    assert "p" not in corrected_t([0.25, 0.25], 0.25)
+    assert (same.p, same.ci95) == (1, None)
+    assert corrected_t([0.25, 0.25], 0.25).p is None
     with pytest.raises(ValueError, match="index 1 is not finite"):
         corrected_t([0.1, np.nan], 0.25)
     with pytest.raises(ValueError, match="at least one fold"):
@@ -196,12 +197,12 @@ def pair():
 def test_a_comparison_says_what_its_parts_say(pair):
     a, b = pair
     found = compare_tables(a, b, positive="malignant")
-    json.dumps(found, allow_nan=False)
+    json.dumps(content_of(found), allow_nan=False)
     b = b.sort_index()
     positive, group = a["label"] == "malignant", a["group_id"]
     pooled = clustered_difference(positive, a["prob_malignant"], b["prob_malignant"], group)
-    assert found["auc"]["value"] == pytest.approx(pooled["value"]) != 0
-    assert (found["auc"]["p"], found["auc"]["ci95"]) == (pytest.approx(pooled["p"]), pytest.approx(pooled["ci95"]))
+    assert found["auc"].value == pytest.approx(pooled.value) != 0
+    assert (found["auc"].p, found["auc"].ci95) == (pytest.approx(pooled.p), pytest.approx(pooled.ci95))
     assert (found["n_images"], found["n_groups"]) == (200, 100)
     assert found["mcnemar"]["method"] == "McNemar, clustered"
     folds = found["auc_over_folds"]
@@ -209,17 +210,17 @@ def test_a_comparison_says_what_its_parts_say(pair):
     for k in range(5):
         rows = a["fold"] == k
         d.append(auc(positive[rows], a["prob_malignant"][rows]) - auc(positive[rows], b["prob_malignant"][rows]))
-    assert folds["value"] == pytest.approx(np.mean(d))
-    assert folds["p"] == pytest.approx(corrected_t(d, 1 / 4)["p"])
-    assert (folds["n_folds"], folds["n_skipped"]) == (5, 0)
+    assert folds.value == pytest.approx(np.mean(d))
+    assert folds.p == pytest.approx(corrected_t(d, 1 / 4).p)
+    assert (folds.n_folds, folds.n_skipped) == (5, 0)
 
 
 def test_swapping_the_models_turns_every_sign(pair):
     one, other = compare_tables(*pair, positive="malignant"), compare_tables(*pair[::-1], positive="malignant")
     for name in ("auc", "auc_macro_ovr", "auc_over_folds"):
-        assert other[name]["value"] == pytest.approx(-one[name]["value"])
-        assert other[name]["p"] == pytest.approx(one[name]["p"])
-        assert other[name]["ci95"] == pytest.approx([-one[name]["ci95"][1], -one[name]["ci95"][0]])
+        assert other[name].value == pytest.approx(-one[name].value)
+        assert other[name].p == pytest.approx(one[name].p)
+        assert other[name].ci95 == pytest.approx([-one[name].ci95[1], -one[name].ci95[0]])
     assert other["mcnemar"]["only_a"] == one["mcnemar"]["only_b"]
 
 
@@ -232,14 +233,14 @@ def test_the_order_of_the_class_columns_does_not_matter(pair):
 def test_a_model_compared_with_itself_does_not_differ(pair):
     found = compare_tables(pair[0], pair[0], positive="malignant")
     for name in ("auc", "auc_macro_ovr", "auc_over_folds"):
-        assert (found[name]["value"], found[name]["p"], found[name]["ci95"]) == (0, 1, None)
+        assert (found[name].value, found[name].p, found[name].ci95) == (0, 1, None)
     assert found["mcnemar"]["p"] is None and found["mcnemar"]["only_a"] == found["mcnemar"]["only_b"] == 0
 
 
 def test_one_fold_has_no_test_over_folds(pair):
     found = compare_tables(*(table.assign(fold=0) for table in pair), positive="malignant")
-    assert found["auc_over_folds"]["value"] is None
-    assert found["auc_over_folds"]["reason"] == "there is only one fold"
+    assert found["auc_over_folds"].value is None
+    assert found["auc_over_folds"].reason == "there is only one fold"
 
 
 def test_runs_that_are_no_pair_are_refused(pair):

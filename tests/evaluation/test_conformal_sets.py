@@ -59,10 +59,10 @@ def test_the_sets_of_a_fold_are_those_of_its_inner_validation_patients_by_hand()
         ill = test[test["label"] == "malignant"]
         covered += (ill.groupby("group_id")["prob_malignant"].min() >= one["positive_from"]).tolist()
     of_class = {one["reference"]: one for one in found["sets"]}
-    assert of_class["malignant"]["coverage"]["value"] == pytest.approx(np.mean(covered))
+    assert of_class["malignant"]["coverage"].value == pytest.approx(np.mean(covered))
     assert list(of_class) == ["malignant", "not malignant", "all"]
     for one in of_class.values():
-        kinds = [one[name]["value"] for name in ("one_class", "both_classes", "no_class")]
+        kinds = [one[name].value for name in ("one_class", "both_classes", "no_class")]
         assert sum(kinds) == pytest.approx(1) and one["mean_size"] == pytest.approx(kinds[0] + 2 * kinds[1])
 
 
@@ -102,6 +102,6 @@ def test_an_image_between_the_bounds_has_both_classes_or_none(make_table):
     rows = rows_of(table, "test")
     sets = sets_of(rows.prob[:, 1], 0.7, 0.3)
     of_class = {one["reference"]: one for one in judged_sets(sets, rows, "malignant", "every image")}
-    assert of_class["malignant"]["coverage"]["value"] == 0 and of_class["malignant"]["no_class"]["value"] == 1
-    assert of_class["malignant"]["one_class_right"]["value"] is None
-    assert of_class["all"]["coverage"]["value"] == 0.5
+    assert of_class["malignant"]["coverage"].value == 0 and of_class["malignant"]["no_class"].value == 1
+    assert of_class["malignant"]["one_class_right"].value is None
+    assert of_class["all"]["coverage"].value == 0.5

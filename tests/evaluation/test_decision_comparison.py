@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from usvit.errors import UsvitError
+from usvit.estimate import Difference
 from usvit.evaluation.decision_comparison import (
     compare_accuracy,
     compare_decisions,
@@ -60,10 +61,10 @@ def test_a_shift_of_some_folds_is_evidence_for_mcnemar_and_not_for_the_folds():
     a, b = decided([1.5, 1.2, -0.3, 0.0, 0.1])
     up, group = a[0].reference, a[0].rows.group
     right = [run[0].called[MOST_PROBABLE][~up] for run in (a, b)]
-    assert paired_difference(~right[0], ~right[1], group[~up], of="x")["p"] < 0.001
+    assert paired_difference(~right[0], ~right[1], group[~up], of="x").p < 0.001
     found = compare_decisions(a, b, SHARE_SEEN)[0]
-    assert found["rule"] == MOST_PROBABLE and found["specificity"]["p"] > 0.1
-    assert found["specificity"]["method"] == "Nadeau-Bengio corrected t"
+    assert found["rule"] == MOST_PROBABLE and found["specificity"].p > 0.1
+    assert found["specificity"].method == "Nadeau-Bengio corrected t"
 
 
 def test_the_folds_of_all_repeats_count_and_one_without_a_positive_is_left_out():
@@ -74,12 +75,12 @@ def test_the_folds_of_all_repeats_count_and_one_without_a_positive_is_left_out()
             at = one.reference & (one.rows.fold == k)
             differences.append(one.called[MOST_PROBABLE][at].mean() - other.called[MOST_PROBABLE][at].mean())
     found = decision_difference(a, b, "sensitivity", MOST_PROBABLE, SHARE_SEEN)
-    assert found["n_folds"] == 15 and found["p"] == pytest.approx(corrected_t(differences, SHARE_SEEN)["p"])
+    assert found.n_folds == 15 and found.p == pytest.approx(corrected_t(differences, SHARE_SEEN).p)
 
     one, other = (table[(table["fold"] > 0) | (table["label"] == "benign")] for table in tables([0.4, -0.2]))
     a, b = ([decided_of(table, "malignant", CLASSES)] for table in (one, other))
     found = decision_difference(a, b, "sensitivity", MOST_PROBABLE, SHARE_SEEN)
-    assert found["n_folds"] == 4 and "undefined in 1 folds" in found["warning"]
+    assert found.n_folds == 4 and "undefined in 1 folds" in found.warning
 
 
 def test_one_fold_takes_models_and_thresholds_as_given():
@@ -95,7 +96,7 @@ def judged(margin, *shifts):
     for shift in shifts:
         a, b = decided(shift)
         pair = {
-            "headline": {"value": 0.0, "ci95": [-0.02, 0.02], "error": 0.01, "freedom": 40.0},
+            "headline": Difference(value=0.0, ci95=(-0.02, 0.02), error=0.01, freedom=40.0),
             "decisions": compare_decisions(a, b, SHARE_SEEN),
             "accuracy": compare_accuracy(a, b, SHARE_SEEN),
         }
@@ -109,7 +110,7 @@ def test_margins_of_decisions_rest_on_the_interval_of_the_folds():
     value = pair["decisions"][0]["specificity"]
     expected = non_inferiority(StudentLimits.of(value), 0.1)
     assert pair["non_inferiority"]["decisions"][0]["specificity"] == expected
-    assert expected["a_vs_b"]["bound"] == pytest.approx(max(value["ci95"][0], -1.0))
+    assert expected["a_vs_b"]["bound"] == pytest.approx(max(value.ci95[0], -1.0))
 
 
 def test_a_verdict_uses_the_corrected_p_of_the_declared_figure_alone():

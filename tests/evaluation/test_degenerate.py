@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from usvit.errors import UsvitError
+from usvit.estimate import Estimate, content_of
 from usvit.evaluation.metrics_sections import calibration_of, run_decision_curve
 from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.recalibration import fit_platt, fit_temperature, recalibrate
@@ -73,10 +74,10 @@ def _no_warning_is_left_to_the_user():
 
 
 def values_of(found):
-    """Every Value inside a result."""
-    if isinstance(found, dict):
-        if "value" in found and "ci95" in found:
-            yield found
+    """Every estimate inside a result."""
+    if isinstance(found, Estimate):
+        yield found
+    elif isinstance(found, dict):
         for inner in found.values():
             yield from values_of(inner)
     elif isinstance(found, list | tuple):
@@ -86,14 +87,14 @@ def values_of(found):
 
 def stands_up(found):
     """JSON holds it without NaN; what is undefined says why; an interval surrounds its value."""
-    json.dumps(found, allow_nan=False)
+    json.dumps(content_of(found), allow_nan=False)
     for one in values_of(found):
-        if one["value"] is None:
-            assert one["reason"]
-        elif one["ci95"]:
-            assert one["ci95"][0] <= one["value"] <= one["ci95"][1]
-            if not one["method"].startswith("maximum likelihood"):  # a slope or an intercept is no share
-                assert 0 <= one["ci95"][0] <= one["ci95"][1] <= 1
+        if one.value is None:
+            assert one.reason
+        elif one.ci95:
+            assert one.ci95[0] <= one.value <= one.ci95[1]
+            if not one.method.startswith("maximum likelihood"):  # a slope or an intercept is no share
+                assert 0 <= one.ci95[0] <= one.ci95[1] <= 1
     return True
 
 

@@ -55,13 +55,13 @@ def test_copies_are_the_sets_and_all_their_pairs_are_compared(copies):
     assert section["only_copies"] and section["n_patients"] is None and section["n_identical"] is None
     used = copies.table[copies.table.group_id.str.startswith("copies:")]
     oracle = unordered_repeats(used.logit_malignant, used.group_id, used.group_id)
-    assert section["scales"]["logit"]["icc"]["value"] == pytest.approx(oracle.icc["value"])
+    assert section["scales"]["logit"]["icc"].value == pytest.approx(oracle.icc.value)
     by_hand = [
         (a >= 0) != (b >= 0) for _, one in used.groupby("group_id") for a, b in combinations(one.logit_malignant, 2)
     ]
     flips = {flip["rule"]: flip for flip in section["flips"]}["most probable class"]
     assert (flips["n_flips"], flips["n_pairs"]) == (sum(by_hand), len(by_hand)) and flips["n_flips"] > 0
-    assert flips["rate"]["n_groups"] == 50 and len(pairs.first) == 70
+    assert flips["rate"].n_groups == 50 and len(pairs.first) == 70
 
 
 def test_decisions_are_those_of_the_operating_points_of_each_fold(copies):
@@ -133,8 +133,8 @@ def test_change_figures_have_the_direction_of_the_flips():
     flip = next(one for one in section["flips"] if one["rule"] == "most probable class")
     assert flip["n_to_positive"] == ((odds < 0) & (odds > -0.5)).sum() and flip["n_to_negative"] == 0
     logit = section["scales"]["logit"]
-    assert logit["bias"]["value"] == pytest.approx(0.5)
-    assert logit["lower_limit"]["value"] == pytest.approx(0.5, abs=1e-6)
+    assert logit["bias"].value == pytest.approx(0.5)
+    assert logit["lower_limit"].value == pytest.approx(0.5, abs=1e-6)
     worst = most_flips([{"change": "gain", "strength": "+3 dB", **section}])
     assert worst["most probable class"] == f"gain +3 dB: {flip['n_flips']} of 60 images"
 

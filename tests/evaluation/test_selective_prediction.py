@@ -36,8 +36,8 @@ def test_the_images_of_low_confidence_are_deferred_by_the_cut_of_their_fold(tabl
             called = np.where(own["prob_malignant"] > 0.5, "malignant", "benign")
             n, deferred = n + test.sum(), deferred + (test & ~kept).sum()
             wrong += (kept & (called != own["label"])).sum()
-        assert point["deferred"]["value"] == pytest.approx(deferred / n)
-        assert point["error"]["value"] == pytest.approx(wrong / (n - deferred))
+        assert point["deferred"].value == pytest.approx(deferred / n)
+        assert point["error"].value == pytest.approx(wrong / (n - deferred))
 
 
 def test_a_patient_is_ruled_out_if_all_images_are_below_the_cut(table, section):
@@ -51,9 +51,9 @@ def test_a_patient_is_ruled_out_if_all_images_are_below_the_cut(table, section):
             spared += (left & (test["label"] == "benign")).sum()
             n, ill = n + len(test), ill + (test["label"] == "malignant").sum()
         assert (point["n_missed"], point["n_spared"]) == (missed, spared)
-        assert point["not_read"]["value"] == pytest.approx((missed + spared) / n)
-        assert point["sensitivity_lost"]["value"] == pytest.approx(missed / ill)
-        assert point["false_omission"]["value"] == pytest.approx(missed / (missed + spared))
+        assert point["not_read"].value == pytest.approx((missed + spared) / n)
+        assert point["sensitivity_lost"].value == pytest.approx(missed / ill)
+        assert point["false_omission"].value == pytest.approx(missed / (missed + spared))
         assert point["spared_per_missed"] == (pytest.approx(spared / missed) if missed else None)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import norm
 
+from usvit.estimate import content_of
 from usvit.evaluation.metrics_sections import operating_section
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.threshold_procedure import (
@@ -100,8 +101,8 @@ def test_specificity_at_a_sensitivity_is_held_only_by_the_interval_of_the_proced
     for seed in range(30):
         whole, called, test, _ = procedure(study(seed), Rule("sensitivity", 0.9))
         negative = test.label == 0
-        given_them = clustered_share(~called[negative], test.group[negative])["ci95"]
-        for k, (low, high) in enumerate((whole.specificity["ci95"], given_them)):
+        given_them = clustered_share(~called[negative], test.group[negative]).ci95
+        for k, (low, high) in enumerate((whole.specificity.ci95, given_them)):
             held[k] += low <= truth <= high
     assert held[1] / 30 < 0.8  # what was said before
     assert held[0] / 30 > 0.88
@@ -109,19 +110,19 @@ def test_specificity_at_a_sensitivity_is_held_only_by_the_interval_of_the_proced
 
 def test_the_section_holds_both_intervals_and_json_can_hold_it():
     section = operating_section(study(1), "malignant")
-    json.dumps(section, allow_nan=False)
+    json.dumps(content_of(section), allow_nan=False)
     for rule, one in zip(RULES, section, strict=True):
         if rule.kind == "fixed":
             assert one["procedure"] is None
             continue
         for name in ("sensitivity", "specificity", "ppv", "npv"):
             whole, given_them = one["procedure"][name], one["pooled"][name]
-            assert whole["value"] == given_them["value"]
+            assert whole.value == given_them.value
             few = rule.name == "sensitivity >= 0.95"  # 15 positive inner validation images a fold
-            assert ("variation between folds" if few else "through the choice") in whole["method"]
-            assert whole["ci95"][0] <= given_them["ci95"][0] and given_them["ci95"][1] <= whole["ci95"][1]
+            assert ("variation between folds" if few else "through the choice") in whole.method
+            assert whole.ci95[0] <= given_them.ci95[0] and given_them.ci95[1] <= whole.ci95[1]
     other = "specificity"
-    width = [np.ptp(one[other]["ci95"]) for one in (section[0]["procedure"], section[0]["pooled"])]
+    width = [np.ptp(one[other].ci95) for one in (section[0]["procedure"], section[0]["pooled"])]
     assert width[0] > 1.5 * width[1]
 
 
@@ -132,7 +133,7 @@ def test_a_rule_that_often_finds_no_threshold_has_no_interval_but_a_reason():
     drawn = draw_procedure(test, chooser, 1, [rule], n_resamples=200)[:, 0]
     assert np.isnan(drawn).any(axis=1).mean() > 0.2
     whole = procedure_of(given_thresholds(test, test.prob[:, 1] >= 0.5), drawn)
-    assert whole.sensitivity["ci95"] is None and "200 resamples" in whole.sensitivity["reason"]
+    assert whole.sensitivity.ci95 is None and "200 resamples" in whole.sensitivity.reason
 
 
 @pytest.mark.slow
@@ -196,8 +197,8 @@ def test_with_few_positives_the_interval_of_the_procedure_holds_where_a_bootstra
         table = study(seed, n=400, n_folds=5, n_val=30, shift=3.0)
         whole, called, test = from_folds(table, rule)
         means.append((~called)[test.label == 0].mean())
-        held.append(whole.specificity["ci95"])
-        of_bootstrap.append(procedure(table, rule, n_resamples=40)[0].specificity["ci95"])
+        held.append(whole.specificity.ci95)
+        of_bootstrap.append(procedure(table, rule, n_resamples=40)[0].specificity.ci95)
     share = [np.mean([low <= np.mean(means) <= high for low, high in one]) for one in (held, of_bootstrap)]
     assert share[0] >= 0.9 and share[1] < 0.85
 
@@ -205,8 +206,8 @@ def test_with_few_positives_the_interval_of_the_procedure_holds_where_a_bootstra
 def test_one_fold_or_common_choosing_images_give_no_interval_but_the_reason():
     hold_out = study(1, n_folds=3)
     whole, *_ = from_folds(hold_out[hold_out.fold == 0], Rule("sensitivity", 0.95))
-    assert whole.specificity["ci95"] is None and "1 fold(s)" in whole.specificity["reason"]
+    assert whole.specificity.ci95 is None and "1 fold(s)" in whole.specificity.reason
     shared = study(1, n_folds=5)
     shared = shared[shared.part == "test"]  # the other folds choose: three quarters are common
     whole, *_ = from_folds(shared, Rule("sensitivity", 0.99))
-    assert whole.specificity["ci95"] is None and "75% of the groups in common" in whole.specificity["reason"]
+    assert whole.specificity.ci95 is None and "75% of the groups in common" in whole.specificity.reason

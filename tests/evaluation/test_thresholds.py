@@ -12,7 +12,9 @@ from sklearn.metrics import recall_score, roc_curve
 
 from tests.evaluation.conftest import CLASSES, make_study
 from usvit.errors import LeakageError, UsvitError
+from usvit.estimate import Estimate, content_of
 from usvit.evaluation.thresholds import operating_points
+from usvit.metrics.intervals import undefined
 from usvit.metrics.proportions import clustered_share
 from usvit.metrics.threshold_choice import RULES, Rule, choose_threshold, outcome
 
@@ -130,17 +132,17 @@ def test_an_outcome_counts_images_and_the_groups_that_a_proportion_rests_on():
     found = outcome([1, 1, 1, 0, 0], [1, 1, 0, 1, 0], ["a", "a", "b", "b", "c"])
     assert (found.true_positive, found.false_negative, found.false_positive, found.true_negative) == (2, 1, 1, 1)
     assert (found.n_images, found.n_groups) == (5, 3)
-    assert found.sensitivity == {"value": 2 / 3, "ci95": None, "method": "point estimate", "n_groups": 2}
-    assert (found.specificity["value"], found.specificity["n_groups"]) == (0.5, 2)
-    assert (found.ppv["value"], found.ppv["n_groups"]) == (2 / 3, 2)
-    assert (found.npv["value"], found.npv["n_groups"]) == (0.5, 2)
+    assert found.sensitivity == Estimate(value=2 / 3, ci95=None, method="point estimate", n_groups=2)
+    assert (found.specificity.value, found.specificity.n_groups) == (0.5, 2)
+    assert (found.ppv.value, found.ppv.n_groups) == (2 / 3, 2)
+    assert (found.npv.value, found.npv.n_groups) == (0.5, 2)
 
 
 def test_an_outcome_without_a_denominator_says_why():
     found = outcome([1, 1], [0, 0], ["a", "b"])
-    assert found.sensitivity["value"] == 0
-    assert found.specificity == {"value": None, "ci95": None, "reason": "there are no negative images", "n_groups": 0}
-    assert found.ppv["reason"] == "there are no images called positive"
+    assert found.sensitivity.value == 0
+    assert found.specificity == undefined("there are no negative images", 0)
+    assert found.ppv.reason == "there are no images called positive"
 
 
 def with_val(table, seed=7):
@@ -159,7 +161,7 @@ def test_inner_validation_images_choose_where_every_fold_has_them(study):
             wanted = choose_threshold(val["label"] == "malignant", val["prob_malignant"], rule).threshold
             assert fold.threshold == wanted
             called = test["prob_malignant"] >= wanted
-            assert fold.on_test.sensitivity["value"] == recall_score(test["label"] == "malignant", called)
+            assert fold.on_test.sensitivity.value == recall_score(test["label"] == "malignant", called)
         assert point.source == (
             "none: fixed beforehand" if rule.kind == "fixed" else "inner validation images of the same fold"
         )
@@ -200,7 +202,7 @@ def test_pooled_counts_are_the_sums_of_the_folds(study):
 def test_folds_that_miss_the_target_are_counted(study):
     points = operating_points(study, positive="malignant")
     for point, rule in zip(points[:4], RULES[:4], strict=True):
-        values = [getattr(fold.on_test, rule.kind)["value"] for fold in point.folds]
+        values = [getattr(fold.on_test, rule.kind).value for fold in point.folds]
         assert point.n_below_target == sum(value < rule.target for value in values)
         assert [fold.target_reached for fold in point.folds] == [value >= rule.target for value in values]
     assert points[4].n_below_target is points[5].n_below_target is None
@@ -213,7 +215,7 @@ def test_a_fold_without_the_class_neither_reaches_nor_misses_the_target(make_tab
     (point,) = operating_points(table, positive="malignant", rules=[Rule("sensitivity", 0.9)])
     assert [fold.target_reached for fold in point.folds] == [True, False, None]
     assert point.n_below_target == 1
-    assert point.folds[2].on_test.sensitivity["reason"] == "there are no positive images"
+    assert point.folds[2].on_test.sensitivity.reason == "there are no positive images"
 
 
 def test_a_fold_without_a_threshold_leaves_nothing_to_pool(make_table):
@@ -226,7 +228,7 @@ def test_a_fold_without_a_threshold_leaves_nothing_to_pool(make_table):
     assert point.pooled is None
     assert point.reason == "no threshold in fold 2: no positive image to choose a threshold on"
     assert [fold.threshold is None for fold in point.folds] == [False, False, True]
-    assert point.folds[0].on_test.sensitivity["value"] == 1
+    assert point.folds[0].on_test.sensitivity.value == 1
 
 
 def test_a_hold_out_without_validation_images_has_only_the_fixed_threshold(study):
@@ -260,10 +262,10 @@ def test_an_unknown_positive_class_is_met_with_the_nearest(study):
 @pytest.mark.slow
 def test_json_can_hold_it_and_intervals_come_where_asked_for(study):
     points = operating_points(study, positive="malignant", interval=clustered_share)
-    json.dumps([asdict(point) for point in points], allow_nan=False)
-    assert points[0].pooled.sensitivity["ci95"][0] < points[0].pooled.sensitivity["value"]
+    json.dumps(content_of([asdict(point) for point in points]), allow_nan=False)
+    assert points[0].pooled.sensitivity.ci95[0] < points[0].pooled.sensitivity.value
     bare = operating_points(study, positive="malignant")[0].pooled
-    assert bare.sensitivity["value"] == points[0].pooled.sensitivity["value"]
+    assert bare.sensitivity.value == points[0].pooled.sensitivity.value
 
 
 def test_the_order_of_rows_and_classes_changes_nothing(study):

@@ -13,6 +13,7 @@ from usvit.explaining.mask_agreement import (
     share_in_mask,
     summary,
 )
+from usvit.metrics.intervals import undefined
 
 MAP = np.array([[0.0, 1.0, 2.0], [0.0, 5.0, 1.0], [0.0, 0.0, 1.0]])
 
@@ -76,27 +77,25 @@ def case(group, hit, share, area=0.1, centre=1.0):
 def test_summary_counts_images_and_groups_and_leaves_blank_maps_out():
     found = summary([case("a", 1.0, 0.4), case("a", 0.0, 0.2), case("b", 1.0, 0.6), case("c", None, None)])
     assert (found["n_images"], found["n_groups"], found["n_blank"]) == (3, 2, 1)
-    assert found["pointing"]["value"] == pytest.approx(2 / 3) and found["share"]["value"] == pytest.approx(0.4)
-    assert found["area"]["value"] == pytest.approx(0.1) and found["centre"]["value"] == 1
-    assert found["pointing"]["n_groups"] == 2 and "2 groups only" in found["pointing"]["warning"]
+    assert found["pointing"].value == pytest.approx(2 / 3) and found["share"].value == pytest.approx(0.4)
+    assert found["area"].value == pytest.approx(0.1) and found["centre"].value == 1
+    assert found["pointing"].n_groups == 2 and "2 groups only" in found["pointing"].warning
     assert summary([]) is None
-    assert summary([case("c", None, None)])["pointing"] == {
-        "value": None, "ci95": None, "reason": "every map is blank", "n_groups": 0,
-    }  # fmt: skip
+    assert summary([case("c", None, None)])["pointing"] == undefined("every map is blank", 0)
 
 
 def test_intervals_widen_when_images_are_copies_within_their_patient():
     rng = np.random.default_rng(0)
     values, group = rng.uniform(size=60), np.arange(60)
-    alone = clustered_mean(values, group)["ci95"]
-    copied = clustered_mean(np.repeat(values, 4), np.repeat(group, 4))["ci95"]
-    as_if_independent = clustered_mean(np.repeat(values, 4), np.arange(240))["ci95"]
+    alone = clustered_mean(values, group).ci95
+    copied = clustered_mean(np.repeat(values, 4), np.repeat(group, 4)).ci95
+    as_if_independent = clustered_mean(np.repeat(values, 4), np.arange(240)).ci95
     assert np.allclose(alone, copied) and np.ptp(as_if_independent) < 0.6 * np.ptp(copied)
 
 
 def test_the_interval_of_independent_values_is_about_the_normal_one():
     values = np.random.default_rng(1).uniform(size=200)
-    low, high = clustered_mean(values, np.arange(200))["ci95"]
+    low, high = clustered_mean(values, np.arange(200)).ci95
     half = 1.96 * values.std(ddof=1) / 200**0.5
     assert low == pytest.approx(values.mean() - half, abs=0.006) and high == pytest.approx(
         values.mean() + half, abs=0.006

@@ -1,10 +1,12 @@
 """Every statistic meets the same hard cases: a number, or null with a reason; a wrong input is refused by index."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from usvit.estimate import Estimate, content_of
 from usvit.metrics.bootstrap import cluster_bootstrap, figure_values
 from usvit.metrics.clustered import clustered_auc, clustered_difference
 from usvit.metrics.figures import Figures
@@ -63,9 +65,11 @@ GROUPS = {
 
 
 def leaves(found):
-    """Every Value in a nest of them."""
-    if "value" in found or "p" in found:
+    """Every estimate, and McNemar's test, in a nest of them."""
+    if isinstance(found, Estimate):
         return [found]
+    if "p" in found:
+        return [SimpleNamespace(p=found["p"], reason=found.get("reason"))]
     return [leaf for inner in found.values() for leaf in leaves(inner)]
 
 
@@ -76,18 +80,18 @@ def leaves(found):
 def test_hard_cases_give_numbers_or_reasons(metric, case, grouping):
     label, prob = CASES[case]
     found = METRICS[metric](label, prob, GROUPS[grouping](len(label)))
-    json.dumps(found, allow_nan=False)
+    json.dumps(content_of(found), allow_nan=False)
     for value in leaves(found):
-        if "value" in value:
-            assert (value["value"] is None) <= (value["ci95"] is None)
-            assert value["ci95"] is not None or value["reason"]
-            if value["ci95"] is not None:
-                assert value["ci95"][0] <= value["ci95"][1]
-                assert ("warning" in value) == (value["n_groups"] < 50)
-        if value.get("p") is None and "p" in value:
-            assert value["reason"]
-        if value.get("p") is not None:
-            assert 0 <= value["p"] <= 1
+        if isinstance(value, Estimate):
+            assert (value.value is None) <= (value.ci95 is None)
+            assert value.ci95 is not None or value.reason
+            if value.ci95 is not None:
+                assert value.ci95[0] <= value.ci95[1]
+                assert (value.warning is not None) == (value.n_groups < 50)
+        else:
+            assert value.p is not None or value.reason
+        if value.p is not None:
+            assert 0 <= value.p <= 1
 
 
 @pytest.mark.parametrize("metric", ["clustered AUC", "macro AUC", "weighted AUC", "hand-till AUC"])
@@ -95,11 +99,11 @@ def test_hard_cases_give_numbers_or_reasons(metric, case, grouping):
 def test_every_auc_of_the_clear_cases(metric, case, value):
     label, prob = CASES[case]
     found = METRICS[metric](label, prob, np.arange(24))
-    assert found["value"] == (None if value is None else pytest.approx(value, abs=1e-15))
+    assert found.value == (None if value is None else pytest.approx(value, abs=1e-15))
     if value in (0, 1):
-        assert found["ci95"][1 - value] != value == found["ci95"][value]
+        assert found.ci95[1 - value] != value == found.ci95[value]
     if value == 0.5:
-        assert found["ci95"] is None and "the same placement" in found["reason"]
+        assert found.ci95 is None and "the same placement" in found.reason
 
 
 @pytest.mark.parametrize("case", ["perfect", "inverted"])
@@ -107,11 +111,11 @@ def test_every_figure_of_the_clear_cases(case):
     found = figures(*CASES[case], np.arange(24))
     best = float(case == "perfect")
     for name in ("accuracy", "balanced_accuracy", "f1_macro"):
-        assert found[name]["value"] == best
+        assert found[name].value == best
     for name in ("sensitivity", "f1"):
-        assert {one["value"] for one in found[name].values()} == {best}
-    assert (found["mcc"]["value"] == 1) == (case == "perfect")
-    assert found["average_precision_macro"]["value"] == pytest.approx(1) if best else True
+        assert {one.value for one in found[name].values()} == {best}
+    assert (found["mcc"].value == 1) == (case == "perfect")
+    assert found["average_precision_macro"].value == pytest.approx(1) if best else True
 
 
 @pytest.mark.parametrize(
@@ -134,7 +138,7 @@ def test_every_figure_of_the_clear_cases(case):
 def test_the_reason_is_the_right_one(case, name, of_class, reason):
     found = figures(*CASES[case], np.arange(24))[name]
     found = found if of_class is None else found[of_class]
-    assert (found["value"], found["reason"]) == (None, reason)
+    assert (found.value, found.reason) == (None, reason)
 
 
 @pytest.mark.parametrize("metric", METRICS)

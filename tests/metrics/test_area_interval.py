@@ -35,8 +35,8 @@ def test_a_mirrored_score_has_the_mirrored_interval():
     positive = np.arange(100) < 12
     score = 2.5 * positive + rng.normal(size=100)
     up, down = clustered_auc(positive, score, range(100)), clustered_auc(positive, -score, range(100))
-    assert up["method"] == METHOD
-    assert down["ci95"] == pytest.approx([1 - up["ci95"][1], 1 - up["ci95"][0]], abs=1e-9)
+    assert up.method == METHOD
+    assert down.ci95 == pytest.approx([1 - up.ci95[1], 1 - up.ci95[0]], abs=1e-9)
 
 
 def test_images_repeated_within_their_patient_are_worth_one():
@@ -46,7 +46,7 @@ def test_images_repeated_within_their_patient_are_worth_one():
     assert effective_images(positive, score, np.arange(80)) == pytest.approx((10, 70))
     five = [np.repeat(one, 5) for one in (positive, score, np.arange(80))]
     assert effective_images(*five) == pytest.approx((10, 70), rel=1e-6)
-    assert clustered_auc(*five)["ci95"] == pytest.approx(clustered_auc(positive, score, range(80))["ci95"], rel=1e-3)
+    assert clustered_auc(*five).ci95 == pytest.approx(clustered_auc(positive, score, range(80)).ci95, rel=1e-3)
 
 
 def test_independent_images_of_a_patient_are_worth_nearly_as_many_as_they_are():
@@ -61,7 +61,7 @@ def test_it_is_taken_where_errors_are_few_and_the_logit_scale_elsewhere():
     assert few_errors(0.95, 30) and not few_errors(0.8, 30) and few_errors(0.05, 30)
     rng = np.random.default_rng(3)
     positive = np.arange(300) < 100
-    assert "logit" in clustered_auc(positive, positive + rng.normal(size=300), range(300))["method"]
+    assert "logit" in clustered_auc(positive, positive + rng.normal(size=300), range(300)).method
 
 
 def test_the_degrees_of_freedom_are_those_of_the_rarer_class_where_it_makes_the_variance():
@@ -82,7 +82,7 @@ def test_it_holds_the_truth_near_one_where_the_logit_scale_does_not(images):
         noise = (rng.normal(size=95)[group] + rng.normal(size=len(group))) / np.sqrt(2)
         score = np.where(positive, shift + 2 * noise, noise)
         parts = area_parts(positive, score, group, 95)
-        now = clustered_auc(positive, score, group)["ci95"]
+        now = clustered_auc(positive, score, group).ci95
         old = logit_interval(parts.value, area_covariance(parts, parts)) or now
         held += [old[0] <= 0.97 <= old[1], now[0] <= 0.97 <= now[1]]
     assert held[0] / 300 < 0.90 and held[1] / 300 > 0.93

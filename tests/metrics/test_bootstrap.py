@@ -154,9 +154,9 @@ def test_the_interval_does_not_shrink_when_every_image_is_repeated_within_its_pa
     once = figure_values(label, prob, group, classes=CLASSES)
     thrice = figure_values(*(np.repeat(x, 3, axis=0) for x in (label, prob, group)), classes=CLASSES)
     for name in ("brier", "average_precision_macro"):
-        assert thrice[name]["ci95"] == pytest.approx(once[name]["ci95"], rel=1e-9)
+        assert thrice[name].ci95 == pytest.approx(once[name].ci95, rel=1e-9)
     for name in ("mcc", "f1_macro", "balanced_accuracy"):
-        assert thrice[name]["ci95"] == pytest.approx(once[name]["ci95"], abs=0.01)
+        assert thrice[name].ci95 == pytest.approx(once[name].ci95, abs=0.01)
 
 
 def test_a_seed_repeats_the_interval_and_the_order_of_the_rows_does_not_change_it():
@@ -167,8 +167,8 @@ def test_a_seed_repeats_the_interval_and_the_order_of_the_rows_does_not_change_i
     again = figure_values(label[order], prob[order], names[order], classes=CLASSES, n_resamples=300)
     other = figure_values(label, prob, names, classes=CLASSES, n_resamples=300, seed=1)
     for name in ("brier", "mcc", "f1_macro", "balanced_accuracy"):
-        assert again[name]["ci95"] == pytest.approx(one[name]["ci95"], rel=1e-9)
-    assert other["brier"]["ci95"] != one["brier"]["ci95"]
+        assert again[name].ci95 == pytest.approx(one[name].ci95, rel=1e-9)
+    assert other["brier"].ci95 != one["brier"].ci95
 
 
 def test_many_groups_are_left_out_in_blocks_and_the_interval_hardly_changes(monkeypatch):
@@ -221,10 +221,10 @@ def test_a_class_of_one_patient_has_a_sensitivity_with_a_reason_beside_its_inter
     group = np.array([*range(30), 30, 30, 30])
     found = figure_values(label, prob, group, classes=["benign", "malignant"])
     sensitivity = found["sensitivity"]["malignant"]
-    assert sensitivity["value"] == pytest.approx(2 / 3)
-    assert sensitivity["ci95"] is None and sensitivity["n_groups"] == 1
-    assert sensitivity["reason"] == "there is only one group"
-    assert found["balanced_accuracy"]["reason"] == "there is only one group with images of some class"
+    assert sensitivity.value == pytest.approx(2 / 3)
+    assert sensitivity.ci95 is None and sensitivity.n_groups == 1
+    assert sensitivity.reason == "there is only one group"
+    assert found["balanced_accuracy"].reason == "there is only one group with images of some class"
 
 
 def test_a_perfect_share_of_clustered_images_is_bounded_by_its_groups():
@@ -232,13 +232,13 @@ def test_a_perfect_share_of_clustered_images_is_bounded_by_its_groups():
     prob = np.eye(2)[label] * 0.8 + 0.1
     group = np.repeat(np.arange(10), 4)  # five groups of each class
     found = figure_values(label, prob, group, classes=["benign", "malignant"])
-    assert found["sensitivity"]["malignant"]["ci95"] == pytest.approx([0.025 ** (1 / 5), 1])
-    assert found["accuracy"]["ci95"] == pytest.approx([0.025 ** (1 / 10), 1])
+    assert found["sensitivity"]["malignant"].ci95 == pytest.approx([0.025 ** (1 / 5), 1])
+    assert found["accuracy"].ci95 == pytest.approx([0.025 ** (1 / 10), 1])
     reach = (1 - 0.025 ** (1 / 5)) / np.sqrt(2)  # the mean of two independent classes
-    assert found["balanced_accuracy"]["ci95"] == pytest.approx([1 - reach, 1])
-    assert "10 groups only" in found["accuracy"]["warning"]
+    assert found["balanced_accuracy"].ci95 == pytest.approx([1 - reach, 1])
+    assert "10 groups only" in found["accuracy"].warning
     for name in ("mcc", "f1_macro"):
-        low, high = found[name]["ci95"]
+        low, high = found[name].ci95
         assert 0.3 < low < 0.69 and high == 1  # no error in 10 groups, at most 0.31 of them are wrong: F1 of 0.69
 
 
@@ -247,11 +247,11 @@ def test_a_proportion_of_independent_images_has_a_closed_interval_and_the_rest_a
     alone = np.arange(len(label))
     found = figure_values(label, prob, alone, classes=CLASSES)
     right = int((prob.argmax(axis=1) == label).sum())
-    assert found["accuracy"]["method"] == "wilson"
-    assert found["accuracy"]["ci95"] == pytest.approx(wilson(right, len(label)))
-    assert found["brier"]["method"] == "cluster bootstrap, BCa, 2000 resamples"
+    assert found["accuracy"].method == "wilson"
+    assert found["accuracy"].ci95 == pytest.approx(wilson(right, len(label)))
+    assert found["brier"].method == "cluster bootstrap, BCa, 2000 resamples"
     # Only the images that it looks at count: here each patient has one benign image and others.
     group = np.where(label == 0, alone, -1)
     one = figure_values(label, prob, group, classes=CLASSES)
-    assert one["sensitivity"]["benign"]["method"] == "wilson"
-    assert one["accuracy"]["method"] == "clustered Wilson"
+    assert one["sensitivity"]["benign"].method == "wilson"
+    assert one["accuracy"].method == "clustered Wilson"

@@ -39,10 +39,10 @@ def test_the_line_has_intervals_that_count_groups():
     tripled = calibration_line(np.repeat(positive, 3), np.repeat(odds, 3), np.repeat(np.arange(240), 3))
     for name in ("slope", "intercept", "in_the_large"):
         one, three = getattr(once, name), getattr(tripled, name)
-        assert one["ci95"][0] < one["value"] < one["ci95"][1]
-        np.testing.assert_allclose(one["ci95"], three["ci95"], rtol=1e-5)  # copies of a patient's image add nothing
+        assert one.ci95[0] < one.value < one.ci95[1]
+        np.testing.assert_allclose(one.ci95, three.ci95, rtol=1e-5)  # copies of a patient's image add nothing
     lonely = calibration_line([True, False, True, False], [1.0, -1.0, -0.5, 0.5], ["a"] * 4)
-    assert lonely.slope["ci95"] is None and lonely.slope["reason"] == "there is only one group"
+    assert lonely.slope.ci95 is None and lonely.slope.reason == "there is only one group"
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_intervals_of_the_line_hold_the_truth():
     for seed in range(100):
         found = calibration_line(*study(seed, per=2, slope=0.6, shift=0.3))
         for k, (value, truth) in enumerate(((found.slope, 0.6), (found.intercept, 0.3))):
-            held[k] += value["ci95"][0] <= truth <= value["ci95"][1]
+            held[k] += value.ci95[0] <= truth <= value.ci95[1]
     assert (held >= 88).all()
 
 
@@ -61,10 +61,10 @@ def test_chance_alone_is_taken_off_the_calibration_error():
     for seed in range(60):
         positive, odds, patient = study(seed)
         found = reliability(positive, expit(odds), patient)
-        plain.append(found.ece["value"])
-        debiased.append(found.ece_debiased["value"])
+        plain.append(found.ece.value)
+        debiased.append(found.ece_debiased.value)
         floor.append(found.ece_noise_floor)
-        held += found.ece_debiased["ci95"][0] == 0
+        held += found.ece_debiased.ci95[0] == 0
     assert np.mean(plain) > 0.04  # of perfectly calibrated models
     assert np.mean(floor) == pytest.approx(np.mean(plain), rel=0.15)
     assert np.mean(debiased) < np.mean(plain) / 2
@@ -85,7 +85,7 @@ def test_the_interval_of_the_error_holds_a_known_error():
 
 def test_no_interval_where_nothing_varies():
     certain = reliability([1, 0, 1, 0], [1.0, 0.0, 1.0, 0.0])
-    assert certain.ece_debiased["ci95"] is None and certain.ece_noise_floor is None
-    assert certain.ece_debiased["reason"] == "every resample gives the same value"
+    assert certain.ece_debiased.ci95 is None and certain.ece_noise_floor is None
+    assert certain.ece_debiased.reason == "every resample gives the same value"
     one = reliability([1, 0], [0.5, 0.4], ["a", "a"])
-    assert one.ece_debiased["reason"] == "there is only one group"
+    assert one.ece_debiased.reason == "there is only one group"

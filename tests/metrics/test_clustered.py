@@ -80,25 +80,25 @@ def test_the_covariance_of_images_that_are_their_own_groups_is_that_of_proc(case
 def test_the_paired_test_of_images_that_are_their_own_groups_is_that_of_proc(case):
     golden = PROC[case]
     found = clustered_difference(golden["positive"], golden["a"], golden["b"], range(len(golden["a"])))
-    assert found["p"] == pytest.approx(golden["p"], rel=1e-9)
-    assert found["value"] == pytest.approx(golden["auc_a"] - golden["auc_b"], abs=1e-14)
+    assert found.p == pytest.approx(golden["p"], rel=1e-9)
+    assert found.value == pytest.approx(golden["auc_a"] - golden["auc_b"], abs=1e-14)
     error = (golden["var_a"] + golden["var_b"] - 2 * golden["cov"]) ** 0.5
-    assert found["ci95"] == pytest.approx([found["value"] - Z * error, found["value"] + Z * error])
+    assert found.ci95 == pytest.approx([found.value - Z * error, found.value + Z * error])
 
 
 def test_procs_interval_and_ours_differ_by_the_logit_scale_alone():
     golden = PROC["large"]
     found = clustered_auc(golden["positive"], golden["a"], range(len(golden["a"])))
     half = (golden["ci_a"][2] - golden["ci_a"][0]) / 2  # pROC's is symmetric
-    middle, stretch = logit(found["value"]), 1 / (found["value"] * (1 - found["value"]))
-    assert found["ci95"] == pytest.approx([expit(middle - half * stretch), expit(middle + half * stretch)], rel=1e-9)
+    middle, stretch = logit(found.value), 1 / (found.value * (1 - found.value))
+    assert found.ci95 == pytest.approx([expit(middle - half * stretch), expit(middle + half * stretch)], rel=1e-9)
 
 
 def test_hand_till_is_that_of_proc():
     golden = PROC["multiclass"]
     prob = np.column_stack([golden["prob_a"], golden["prob_b"], golden["prob_c"]])
     found = multiclass_auc(golden["label"], prob, range(len(prob)), average="hand-till")
-    assert found["value"] == pytest.approx(golden["hand_till"], rel=1e-12)
+    assert found.value == pytest.approx(golden["hand_till"], rel=1e-12)
 
 
 # --- against slow and independent code
@@ -164,12 +164,10 @@ def test_the_multiclass_variance_is_that_of_a_cluster_bootstrap(average):
 def test_averages_over_classes_are_those_of_scikit_learn(average, asked):
     label, prob, _, group = three_classes(5)
     found = multiclass_auc(label, prob, group, average=average)
-    assert found["value"] == pytest.approx(
-        roc_auc_score(label, prob, multi_class=asked[0], average=asked[1]), abs=1e-12
-    )
-    assert found["ci95"][0] < found["value"] < found["ci95"][1]
+    assert found.value == pytest.approx(roc_auc_score(label, prob, multi_class=asked[0], average=asked[1]), abs=1e-12)
+    assert found.ci95[0] < found.value < found.ci95[1]
     if average == "hand-till":
-        assert found["value"] == pytest.approx(hand_till(label.tolist(), prob.tolist()), abs=1e-12)
+        assert found.value == pytest.approx(hand_till(label.tolist(), prob.tolist()), abs=1e-12)
 
 
 @pytest.mark.parametrize("average", ["macro", "weighted", "hand-till"])
@@ -178,9 +176,9 @@ def test_with_two_classes_every_average_is_the_auc_itself(average):
     one, other = (np.column_stack([1 - expit(s), expit(s)]) for s in (a, b))
     found = multiclass_auc(positive.astype(int), one, group, average=average)
     binary = clustered_auc(positive, one[:, 1], group)
-    assert (found["value"], found["ci95"]) == (binary["value"], binary["ci95"])
+    assert (found.value, found.ci95) == (binary.value, binary.ci95)
     pair = multiclass_difference(positive.astype(int), one, other, group, average=average)
-    assert pair["p"] == clustered_difference(positive, one[:, 1], other[:, 1], group)["p"]
+    assert pair.p == clustered_difference(positive, one[:, 1], other[:, 1], group).p
 
 
 def test_the_macro_difference_has_the_variance_of_a_paired_cluster_bootstrap():
@@ -196,8 +194,8 @@ def test_the_macro_difference_has_the_variance_of_a_paired_cluster_bootstrap():
         return {"difference": means[0] - means[1]}
 
     low, high = cluster_bootstrap(difference, n_groups)["difference"].ci95
-    assert found["ci95"][1] - found["ci95"][0] == pytest.approx(high - low, rel=0.1)
-    assert found["value"] == pytest.approx(difference(np.ones((1, n_groups)))["difference"][0], abs=1e-12)
+    assert found.ci95[1] - found.ci95[0] == pytest.approx(high - low, rel=0.1)
+    assert found.value == pytest.approx(difference(np.ones((1, n_groups)))["difference"][0], abs=1e-12)
 
 
 # --- what must hold whatever the data
@@ -206,12 +204,12 @@ def test_the_macro_difference_has_the_variance_of_a_paired_cluster_bootstrap():
 def test_the_interval_is_as_wide_as_with_one_image_when_every_image_is_repeated_within_its_patient():
     positive, a, b, group = patients(6, 250)
     once, thrice = clustered_auc(positive, a, group), clustered_auc(*(np.repeat(x, 3) for x in (positive, a, group)))
-    assert thrice["value"] == pytest.approx(once["value"], abs=1e-14)
-    assert thrice["ci95"] == pytest.approx(once["ci95"], rel=1e-12)
-    independent = clustered_auc(np.repeat(positive, 3), np.repeat(a, 3), range(3 * len(a)))["ci95"]
-    assert independent[1] - independent[0] < 0.75 * (once["ci95"][1] - once["ci95"][0])
+    assert thrice.value == pytest.approx(once.value, abs=1e-14)
+    assert thrice.ci95 == pytest.approx(once.ci95, rel=1e-12)
+    independent = clustered_auc(np.repeat(positive, 3), np.repeat(a, 3), range(3 * len(a))).ci95
+    assert independent[1] - independent[0] < 0.75 * (once.ci95[1] - once.ci95[0])
     pair = clustered_difference(*(np.repeat(x, 3) for x in (positive, a, b, group)))
-    assert pair["p"] == pytest.approx(clustered_difference(positive, a, b, group)["p"])
+    assert pair.p == pytest.approx(clustered_difference(positive, a, b, group).p)
 
 
 @settings(max_examples=40)
@@ -219,19 +217,19 @@ def test_the_interval_is_as_wide_as_with_one_image_when_every_image_is_repeated_
 def test_intervals_stay_within_zero_and_one_around_the_value(seed, by_image):
     positive, a, _, group = patients(seed, 12, by_image=by_image)
     found = clustered_auc(positive, a, group)
-    if found["ci95"] is not None:
-        assert 0 <= found["ci95"][0] <= found["value"] <= found["ci95"][1] <= 1
+    if found.ci95 is not None:
+        assert 0 <= found.ci95[0] <= found.value <= found.ci95[1] <= 1
     else:
-        assert found["reason"]
+        assert found.reason
 
 
 def test_ranks_alone_count_and_the_mirror_image_is_mirrored():
     positive, a, _, group = patients(8)
     one = clustered_auc(positive, a, group)
-    assert clustered_auc(positive, np.exp(3 * a), group)["ci95"] == pytest.approx(one["ci95"], rel=1e-12)
+    assert clustered_auc(positive, np.exp(3 * a), group).ci95 == pytest.approx(one.ci95, rel=1e-12)
     turned = clustered_auc(positive, -a, group)
-    assert turned["ci95"] == pytest.approx([1 - one["ci95"][1], 1 - one["ci95"][0]], rel=1e-9)
-    assert clustered_auc(~positive, -a, group)["ci95"] == pytest.approx(one["ci95"], rel=1e-9)
+    assert turned.ci95 == pytest.approx([1 - one.ci95[1], 1 - one.ci95[0]], rel=1e-9)
+    assert clustered_auc(~positive, -a, group).ci95 == pytest.approx(one.ci95, rel=1e-9)
 
 
 def test_names_and_order_of_rows_and_groups_do_not_matter():
@@ -240,25 +238,25 @@ def test_names_and_order_of_rows_and_groups_do_not_matter():
     names = np.array([f"patient {999 - g}" for g in group], dtype=object)
     one = clustered_difference(positive, a, b, group)
     other = clustered_difference(positive[order], a[order], b[order], names[order])
-    assert other["p"] == pytest.approx(one["p"])
-    assert other["ci95"] == pytest.approx(one["ci95"])
+    assert other.p == pytest.approx(one.p)
+    assert other.ci95 == pytest.approx(one.ci95)
 
 
 def test_a_model_is_not_better_than_itself_and_a_turned_comparison_is_turned():
     positive, a, b, group = patients(10)
     same = clustered_difference(positive, a, 2 * a + 1, group)
-    assert (same["value"], same["p"], same["ci95"]) == (0, 1, None)
-    assert "differ in no group" in same["reason"]
+    assert (same.value, same.p, same.ci95) == (0, 1, None)
+    assert "differ in no group" in same.reason
     one, turned = clustered_difference(positive, a, b, group), clustered_difference(positive, b, a, group)
-    assert turned["value"] == -one["value"]
-    assert turned["p"] == pytest.approx(one["p"])
+    assert turned.value == -one.value
+    assert turned.p == pytest.approx(one.p)
 
 
 def test_perfect_against_inverted_has_no_variance_and_so_no_p():
     positive = np.array([True, True, False, False])
     found = clustered_difference(positive, positive * 1.0, positive * -1.0, [1, 2, 3, 4])
-    assert found["value"] == 1
-    assert found["ci95"] is None and "p" not in found and found["reason"]
+    assert found.value == 1
+    assert found.ci95 is None and found.p is None and found.reason
 
 
 # --- AUC of 0 or 1, and what is too little
@@ -269,26 +267,26 @@ def test_a_perfect_auc_is_bounded_by_its_disjoint_pairs_of_patients():
     positive = np.repeat([True, True, True, False, False, False], 2)
     group = np.repeat(np.arange(6), 2)
     found = clustered_auc(positive, positive * 1.0, group)
-    assert found["value"] == 1
-    assert found["ci95"] == pytest.approx([0.025 ** (1 / 3), 1])
-    assert found["method"] == "Clopper-Pearson on 3 disjoint pairs of groups"
-    assert "variance is 0" in found["reason"] and "3 groups with positive" in found["warning"]
+    assert found.value == 1
+    assert found.ci95 == pytest.approx([0.025 ** (1 / 3), 1])
+    assert found.method == "Clopper-Pearson on 3 disjoint pairs of groups"
+    assert "variance is 0" in found.reason and "3 groups with positive" in found.warning
     inverted = clustered_auc(positive, positive * -1.0, group)
-    assert inverted["ci95"] == pytest.approx([0, 1 - 0.025 ** (1 / 3)])
+    assert inverted.ci95 == pytest.approx([0, 1 - 0.025 ** (1 / 3)])
 
 
 def test_patients_with_both_labels_are_used_in_one_pair_only():
     positive, group = np.array([True, False] * 4), np.repeat(np.arange(4), 2)
-    assert clustered_auc(positive, positive * 1.0, group)["ci95"] == pytest.approx([0.025**0.5, 1])
-    assert clustered_auc(positive[:2], positive[:2] * 1.0, group[:2])["ci95"] is None
+    assert clustered_auc(positive, positive * 1.0, group).ci95 == pytest.approx([0.025**0.5, 1])
+    assert clustered_auc(positive[:2], positive[:2] * 1.0, group[:2]).ci95 is None
 
 
 def test_a_perfect_macro_auc_is_bounded_by_its_rarest_class():
     label = np.repeat([0, 1, 2], [10, 5, 2])
     for average in ("macro", "weighted", "hand-till"):
         found = multiclass_auc(label, np.eye(3)[label] * 0.8 + 0.2 / 3, range(17), average=average)
-        assert found["value"] == 1
-        assert found["ci95"] == pytest.approx([0.025**0.5, 1])
+        assert found.value == 1
+        assert found.ci95 == pytest.approx([0.025**0.5, 1])
 
 
 def test_a_class_of_one_group_leaves_the_average_without_an_interval():
@@ -296,8 +294,8 @@ def test_a_class_of_one_group_leaves_the_average_without_an_interval():
     group = group + 1
     group[label == 2] = 0  # one patient has all images of the class
     found = multiclass_auc(label, prob, group)
-    assert found["value"] is not None and found["ci95"] is None
-    assert "two groups with a positive" in found["reason"]
+    assert found.value is not None and found.ci95 is None
+    assert "two groups with a positive" in found.reason
 
 
 def test_the_warning_stands_below_fifty_groups_of_the_rarer_class_and_nowhere_else():
@@ -308,13 +306,13 @@ def test_the_warning_stands_below_fifty_groups_of_the_rarer_class_and_nowhere_el
         said = (
             f"from {min(up, n_groups - up)} groups with {'positive' if up < n_groups - up else 'negative'} images only"
         )
-        assert said in clustered_auc(positive, a, group)["warning"]
-        assert said in clustered_difference(positive, a, b, group)["warning"]
+        assert said in clustered_auc(positive, a, group).warning
+        assert said in clustered_difference(positive, a, b, group).warning
     group = np.arange(100)
     positive = group < 50
     a, b = (positive + np.random.default_rng(k).normal(size=100) for k in range(2))
-    assert "warning" not in clustered_auc(positive, a, group)
-    assert "warning" not in clustered_difference(positive, a, b, group)
+    assert clustered_auc(positive, a, group).warning is None
+    assert clustered_difference(positive, a, b, group).warning is None
 
 
 @settings(max_examples=40)
@@ -325,8 +323,8 @@ def test_small_and_tied_data_give_a_number_or_a_reason(rows):
         clustered_auc(positive, score, group),
         clustered_difference(positive, score, -score, group),
     ):
-        json.dumps(found, allow_nan=False)
-        assert found["ci95"] is not None or found["reason"]
+        json.dumps(found.content(), allow_nan=False)
+        assert found.ci95 is not None or found.reason
 
 
 @pytest.mark.parametrize(("shift", "both"), [(1.5, False), (2.5, False), (2.5, True)])

@@ -89,10 +89,10 @@ def test_the_range_of_one_calibration_is_that_of_many():
 def test_coverage_counts_patients_and_not_images():
     covered = np.array([True, True, True, True, False])
     group = np.array(["a", "a", "a", "b", "b"])
-    assert patient_coverage(covered, group, guarantee="every image")["value"] == 0.5
-    assert patient_coverage(covered, group, guarantee="one image")["value"] == 0.75
-    assert patient_coverage(covered[:4], group[:4], guarantee="one image")["ci95"][1] == 1.0
-    assert patient_coverage(covered[:0], group[:0], guarantee="one image")["value"] is None
+    assert patient_coverage(covered, group, guarantee="every image").value == 0.5
+    assert patient_coverage(covered, group, guarantee="one image").value == 0.75
+    assert patient_coverage(covered[:4], group[:4], guarantee="one image").ci95[1] == 1.0
+    assert patient_coverage(covered[:0], group[:0], guarantee="one image").value is None
 
 
 @pytest.mark.parametrize("alpha", [0, 1, -0.1])

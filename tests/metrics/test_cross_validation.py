@@ -9,6 +9,7 @@ from scipy.stats import t as student
 
 from benchmarks.coverage.comparisons import Comparison, comparison
 from benchmarks.coverage.trained import Linear, headline, share_of
+from usvit.estimate import Estimate
 from usvit.metrics.clustered import clustered_auc
 from usvit.metrics.cross_validation import (
     FoldFigure,
@@ -83,8 +84,8 @@ def test_one_fold_is_the_clustered_auc(rows):
     positive, score, group, _ = rows
     mean = fold_mean([folds_of(positive, score, group, np.zeros(len(group), int))])
     other = clustered_auc(positive, score, group)
-    assert mean.value == other["value"]
-    half = (logit(other["ci95"][1]) - logit(other["ci95"][0])) / 2
+    assert mean.value == other.value
+    half = (logit(other.ci95[1]) - logit(other.ci95[0])) / 2
     error = half / 1.959964 * mean.value * (1 - mean.value)
     assert np.sqrt(mean.variance) == pytest.approx(error, rel=0.01)
 
@@ -174,16 +175,16 @@ def test_the_interval_is_a_t_interval_on_the_logit_scale(rows):
     value = mean_value(mean, 0.25, absent="", n_groups=120)
     variance, freedom = mean.variance_with(0.25)
     half = student.ppf(0.975, freedom) * np.sqrt(variance) / (mean.value * (1 - mean.value))
-    np.testing.assert_allclose(logit(value["ci95"]), logit(mean.value) + np.array([-half, half]))
-    assert value["value"] == mean.value
+    np.testing.assert_allclose(logit(value.ci95), logit(mean.value) + np.array([-half, half]))
+    assert value.value == mean.value
 
 
 def test_a_perfect_score_in_every_fold_gets_the_bound_of_all_or_none():
     positive, fold = np.arange(60) % 3 == 0, np.arange(60) // 3 % 5
     value = mean_value(fold_mean([folds_of(positive, positive, np.arange(60), fold, 60)]), 1.0, absent="", n_groups=60)
-    assert value["value"] == 1.0
-    assert value["ci95"][0] == pytest.approx(0.025 ** (1 / 20))
-    assert value["method"].startswith("Clopper-Pearson")
+    assert value.value == 1.0
+    assert value.ci95[0] == pytest.approx(0.025 ** (1 / 20))
+    assert value.method.startswith("Clopper-Pearson")
 
 
 def test_a_fold_without_a_class_is_left_out_and_said(rows):
@@ -192,15 +193,10 @@ def test_a_fold_without_a_class_is_left_out_and_said(rows):
     figures = folds_of(positive[keep], score[keep], group[keep], fold[keep])
     assert figures[2] is None
     value = mean_value(fold_mean([figures]), 0.0, absent="", n_groups=120)
-    assert value["value"] == pytest.approx(np.mean([one.value for one in figures if one]))
-    assert "undefined in 1 folds" in value["warning"]
+    assert value.value == pytest.approx(np.mean([one.value for one in figures if one]))
+    assert "undefined in 1 folds" in value.warning
     assert fold_mean([[None, None]]) is None
-    assert mean_value(None, 0.0, absent="why", n_groups=7) == {
-        "value": None,
-        "ci95": None,
-        "reason": "why",
-        "n_groups": 7,
-    }
+    assert mean_value(None, 0.0, absent="why", n_groups=7) == Estimate(value=None, ci95=None, reason="why", n_groups=7)
 
 
 def shares_of(values, size=25):
@@ -213,18 +209,18 @@ def shares_of(values, size=25):
 
 def test_folds_that_contradict_each_other_lengthen_the_interval_and_say_so():
     unlike = mean_value(fold_mean([shares_of([0.6, 0, 0.4, 0, 1.0])]), 0.0, absent="", n_groups=125)
-    assert unlike["value"] == pytest.approx(0.4)
-    low, high = unlike["ci95"]
+    assert unlike.value == pytest.approx(0.4)
+    low, high = unlike.ci95
     # The bare t interval of the five values on the logit scale: 0.069 to 0.857.
     half = student.ppf(0.975, 4) * np.std([0.6, 0, 0.4, 0, 1.0], ddof=1) / np.sqrt(5) / 0.24
     np.testing.assert_allclose(logit([low, high]), logit(0.4) + np.array([-half, half]), rtol=0.05)
-    assert "differ by more than their patients explain (0.000 to 1.000)" in unlike["warning"]
-    assert unlike["method"].endswith("with the variance between models")
+    assert "differ by more than their patients explain (0.000 to 1.000)" in unlike.warning
+    assert unlike.method.endswith("with the variance between models")
     alike = mean_value(fold_mean([shares_of([0.44, 0.4, 0.36, 0.32, 0.48])]), 0.0, absent="", n_groups=125)
-    assert "warning" not in alike and alike["ci95"][1] - alike["ci95"][0] < 0.2
+    assert alike.warning is None and alike.ci95[1] - alike.ci95[0] < 0.2
     # All patients of a fold alike: the patients show no variance at all, the folds do.
     extreme = mean_value(fold_mean([shares_of([1.0, 0, 0, 0, 1.0])]), 0.0, absent="", n_groups=125)
-    assert extreme["ci95"][0] < 0.1 and extreme["ci95"][1] > 0.9
+    assert extreme.ci95[0] < 0.1 and extreme.ci95[1] > 0.9
     # Repeats measure the variation of training themselves.
     repeated = fold_mean([shares_of([0.6, 0, 0.4, 0, 1.0])] * 2)
     assert repeated.between_models == 0
@@ -235,18 +231,18 @@ def test_few_positives_among_many_patients_are_warned_of():
     positive, fold = np.arange(400) < 12, np.arange(400) % 5
     figures = folds_of(positive, positive + rng.normal(size=400), np.arange(400), fold, 400)
     value = mean_value(fold_mean([figures]), 0.0, absent="", n_groups=400)
-    assert value["n_groups"] == 400
-    assert value["warning"].startswith("from 12 groups with positive images only: below 50")
+    assert value.n_groups == 400
+    assert value.warning.startswith("from 12 groups with positive images only: below 50")
     both = fold_mean([[FoldFigure.mean([one, one]) for one in figures]])
-    assert "12 groups with images of the rarest class" in mean_value(both, 0.0, absent="", n_groups=400)["warning"]
+    assert "12 groups with images of the rarest class" in mean_value(both, 0.0, absent="", n_groups=400).warning
 
 
 def test_without_groups_to_spare_there_is_no_interval_but_a_reason():
     positive, score = np.array([True, False, False] * 2), np.array([0.5, 0.1, 0.7, 0.9, 0.2, 0.3])
     figures = folds_of(positive, score, np.arange(6), np.repeat([0, 1], 3), 6)
     value = mean_value(fold_mean([figures]), 0.0, absent="", n_groups=6)
-    assert value["ci95"] is None
-    assert "more groups than folds" in value["reason"]
+    assert value.ci95 is None
+    assert "more groups than folds" in value.reason
 
 
 def test_models_that_always_agree_have_no_training_share_and_models_of_pure_chance_the_whole():

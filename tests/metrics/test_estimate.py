@@ -8,6 +8,7 @@ import pytest
 
 import usvit.metrics as metrics
 from usvit.errors import UsvitError
+from usvit.estimate import content_of
 from usvit.evaluation.comparison import compare_tables
 from usvit.evaluation.metrics_record import summarise
 from usvit.metrics import decision_curves, of_decisions, of_scores
@@ -53,11 +54,10 @@ def arrays(table):
 
 def same(found, value):
     """The record's value, to the last bit, with all that stands beside it."""
-    told = {"value": found.value, "ci95": None if found.ci95 is None else list(found.ci95), "n_groups": found.n_groups}
-    told |= {key: text for key in ("method", "reason", "warning", "p") if (text := getattr(found, key))}
-    if "warning" in told:
-        told["warning"] = told["warning"].replace("'positive'", "'malignant'")
-    return told == {key: one for key, one in value.items() if key != "p_holm"}
+    told = content_of(found)
+    if found.warning:
+        told["warning"] = found.warning.replace("'positive'", "'malignant'")
+    return told == {key: one for key, one in content_of(value).items() if key != "p_holm"}
 
 
 def test_figures_are_those_of_metrics_json(record, arrays):

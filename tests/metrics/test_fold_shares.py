@@ -32,27 +32,27 @@ def small_class():
 
 def test_a_class_that_is_all_wrong_lengthens_the_balanced_accuracy(small_class):
     balanced, sensitivity = value_of(*small_class)
-    assert balanced["value"] == pytest.approx(0.496, abs=1e-3)
+    assert balanced.value == pytest.approx(0.496, abs=1e-3)
     bound = 1 - 0.025 ** (1 / 15)
-    assert sensitivity["ci95"] == pytest.approx([0, bound])
-    assert balanced["ci95"][1] == pytest.approx(balanced["value"] + bound / 2, abs=2e-3)
-    assert "15 groups" in balanced["warning"]
-    wider = value_of(*small_class, share=1.0)[0]["ci95"]
-    assert np.ptp(wider) > 1.5 * np.ptp(balanced["ci95"])
+    assert sensitivity.ci95 == pytest.approx([0, bound])
+    assert balanced.ci95[1] == pytest.approx(balanced.value + bound / 2, abs=2e-3)
+    assert "15 groups" in balanced.warning
+    wider = value_of(*small_class, share=1.0)[0].ci95
+    assert np.ptp(wider) > 1.5 * np.ptp(balanced.ci95)
 
 
 def test_a_share_of_independent_images_in_equal_folds_is_wilsons():
     label, fold = np.arange(200) < 100, np.arange(200) % 5
     right = np.arange(200) // 5 % 5 > 0
     sensitivity = value_of(right, label, fold)[1]
-    assert sensitivity["ci95"] == pytest.approx(wilson(80, 100), abs=3e-3)  # its variance is pooled within folds
+    assert sensitivity.ci95 == pytest.approx(wilson(80, 100), abs=3e-3)  # its variance is pooled within folds
 
 
 def test_images_of_one_patient_count_as_one_and_repeats_as_one_study():
     label, fold = np.arange(200) < 100, np.arange(200) % 5
     right = np.arange(200) // 5 % 5 > 0
-    once = value_of(right, label, fold)[1]["ci95"]
-    thrice = value_of(*(np.repeat(one, 3) for one in (right, label, fold)), np.repeat(np.arange(200), 3))[1]["ci95"]
+    once = value_of(right, label, fold)[1].ci95
+    thrice = value_of(*(np.repeat(one, 3) for one in (right, label, fold)), np.repeat(np.arange(200), 3))[1].ci95
     assert thrice == pytest.approx(once, abs=0.01)
-    repeated = value_of(right, label, fold, repeats=3)[1]["ci95"]
+    repeated = value_of(right, label, fold, repeats=3)[1].ci95
     assert repeated == pytest.approx(once, abs=0.01) and np.ptp(repeated) >= np.ptp(once)

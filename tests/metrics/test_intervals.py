@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from usvit.estimate import Estimate
 from usvit.metrics.intervals import (
     all_or_none_interval,
     clopper_pearson,
@@ -91,8 +92,7 @@ def test_all_of_n_is_the_rule_of_three():
 def test_a_missing_interval_must_say_why_and_a_warning_stands_beside_intervals_only():
     with pytest.raises(ValueError, match="needs a reason"):
         with_interval(0.5, None, method="m", n_groups=3)
-    assert "warning" not in with_interval(0.5, None, method="m", n_groups=3, reason="why")
-    assert with_interval(0.5, (0, 1), method="m", n_groups=3)["warning"] == few_groups_warning(3)
-    assert with_interval(np.float64(0.5), (np.float64(0.1), 1), method="m", n_groups=np.int64(50), p=0.2) == {
-        "value": 0.5, "ci95": [0.1, 1.0], "method": "m", "n_groups": 50, "p": 0.2
-    }  # fmt: skip
+    assert with_interval(0.5, None, method="m", n_groups=3, reason="why").warning is None
+    assert with_interval(0.5, (0, 1), method="m", n_groups=3).warning == few_groups_warning(3)
+    found = with_interval(np.float64(0.5), (np.float64(0.1), 1), method="m", n_groups=np.int64(50), p=0.2)
+    assert found == Estimate(value=0.5, ci95=(0.1, 1.0), method="m", n_groups=50, p=0.2)

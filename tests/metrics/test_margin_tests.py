@@ -6,6 +6,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from usvit.errors import UsvitError
+from usvit.estimate import Difference
 from usvit.metrics.cross_validation import area_figure
 from usvit.metrics.fold_difference import difference_limits, difference_within_folds
 from usvit.metrics.margin_tests import (
@@ -73,7 +74,7 @@ def test_without_an_interval_nothing_is_shown_and_the_reason_is_kept():
     found = non_inferiority(None, 0.05, reason="no image")["a_vs_b"]
     assert found == {"bound": None, "p": None, "verdict": "not shown to be non-inferior", "reason": "no image"}
     assert equivalence(None, 0.05, reason="no image")["reason"] == "no image"
-    assert StudentLimits.of({"value": None, "ci95": None, "reason": "no image"}) is None
+    assert StudentLimits.of(Difference(value=None, ci95=None, reason="no image")) is None
 
 
 @pytest.mark.parametrize("margin", [0, -0.1, 0.5, 2, float("nan")])

@@ -58,21 +58,21 @@ def test_each_fold_is_measured_with_its_own_choice():
     assert [one.chosen for one in found.folds] == [0, 1]
     assert [one.value for one in found.figures] == [0.60, 0.65]
     assert found.apparent == 0  # means 0.70 and 0.70: the first
-    assert found.apparent_minus_nested["value"] == pytest.approx(0.70 - 0.625)
+    assert found.apparent_minus_nested.value == pytest.approx(0.70 - 0.625)
 
 
 def test_a_single_candidate_has_no_optimism():
     found = nested_choice([[figure(0.9, 0.1)]], [[figure(0.8, 0.1)]], [[1]], [0])
     gap = found.apparent_minus_nested
-    assert gap["value"] == 0 and gap["ci95"] is None and "only one" in gap["reason"]
+    assert gap.value == 0 and gap.ci95 is None and "only one" in gap.reason
 
 
 def test_a_fold_without_a_test_figure_is_left_out():
     val = [[figure(0.9, 0.01)] * 2, [figure(0.8, 0.01)] * 2]
     found = nested_choice(val, [[figure(0.6), None], [figure(0.7), None]], [[1, 1], [2, 2]], [0, 0])
-    assert found.figures[1] is None and found.apparent_minus_nested["value"] == pytest.approx(0.1)
+    assert found.figures[1] is None and found.apparent_minus_nested.value == pytest.approx(0.1)
     nothing = nested_choice(val, [[None, None]] * 2, [[1, 1], [2, 2]], [0, 0])
-    assert nothing.apparent_minus_nested["value"] is None
+    assert nothing.apparent_minus_nested.value is None
 
 
 def simulated(rng, n_models, n_groups=80, per_group=2, n_folds=4):
@@ -106,7 +106,7 @@ def test_the_nested_figure_is_unbiased_and_the_apparent_best_flatters(monkeypatc
         found = nested_choice(val, test, [[c] * 4 for c in range(n_models)], [0] * 4, seed=len(nested))
         nested.append(np.mean([one.value for one in found.figures]))
         apparent.append(np.mean([one.value for one in test[found.apparent]]))
-        assert found.apparent_minus_nested["value"] == pytest.approx(apparent[-1] - nested[-1])
+        assert found.apparent_minus_nested.value == pytest.approx(apparent[-1] - nested[-1])
     error = np.std(nested) / np.sqrt(len(nested))
     assert abs(np.mean(nested) - truth) < 3 * error
     assert np.mean(apparent) - truth > 5 * error

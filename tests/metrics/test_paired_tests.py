@@ -23,31 +23,31 @@ def hits(both, only_a, only_b, neither):
 def test_with_one_image_a_group_it_is_newcombes(table, expected):
     a, b = hits(*table)
     found = paired_difference(a, b, np.arange(len(a)), of="images")
-    assert found["value"] == pytest.approx((table[1] - table[2]) / len(a))
-    assert found["ci95"] == pytest.approx(expected, abs=0.02)
-    assert found["p"] == mcnemar(a, b, np.arange(len(a)))["p"]
+    assert found.value == pytest.approx((table[1] - table[2]) / len(a))
+    assert found.ci95 == pytest.approx(expected, abs=0.02)
+    assert found.p == mcnemar(a, b, np.arange(len(a)))["p"]
 
 
 def test_it_turns_round_with_the_models():
     a, b = hits(30, 9, 4, 7)
     group = np.arange(50) // 2
     one, other = paired_difference(a, b, group, of="x"), paired_difference(b, a, group, of="x")
-    assert other["ci95"] == pytest.approx([-one["ci95"][1], -one["ci95"][0]])
-    assert other["p"] == one["p"] and "clustered" in one["method"]
+    assert other.ci95 == pytest.approx([-one.ci95[1], -one.ci95[0]])
+    assert other.p == one.p and "clustered" in one.method
 
 
 def test_images_repeated_within_patients_do_not_narrow_it():
     a, b = hits(120, 36, 16, 28)
     once = paired_difference(a, b, np.arange(200), of="x")
     five = paired_difference(a.repeat(5), b.repeat(5), np.arange(200).repeat(5), of="x")
-    assert five["ci95"] == pytest.approx(once["ci95"], abs=0.01) and five["p"] == pytest.approx(once["p"], abs=0.01)
+    assert five.ci95 == pytest.approx(once.ci95, abs=0.01) and five.p == pytest.approx(once.p, abs=0.01)
 
 
 def test_models_that_decide_alike_differ_by_nothing_and_none_is_undefined():
     a = np.arange(40) % 4 > 0
     found = paired_difference(a, a, np.arange(40), of="x")
-    assert (found["value"], found["p"]) == (0, 1) and found["ci95"][0] <= 0 <= found["ci95"][1]
-    assert paired_difference([], [], [], of="positive images")["reason"] == "there are no positive images"
+    assert (found.value, found.p) == (0, 1) and found.ci95[0] <= 0 <= found.ci95[1]
+    assert paired_difference([], [], [], of="positive images").reason == "there are no positive images"
 
 
 def test_paired_interval_is_that_of_the_differences_of_groups():
@@ -58,9 +58,9 @@ def test_paired_interval_is_that_of_the_differences_of_groups():
     found = paired_difference(a, b, group, of="test images")
     per_group = (a.astype(float) - b).reshape(200, 2).mean(1)
     half = 1.96 * per_group.std(ddof=1) / np.sqrt(200)
-    assert found["value"] == pytest.approx(per_group.mean())
-    np.testing.assert_allclose(found["ci95"], [per_group.mean() - half, per_group.mean() + half], atol=0.006)
-    assert paired_difference(b, a, group, of="test images")["value"] == pytest.approx(-found["value"])
+    assert found.value == pytest.approx(per_group.mean())
+    np.testing.assert_allclose(found.ci95, [per_group.mean() - half, per_group.mean() + half], atol=0.006)
+    assert paired_difference(b, a, group, of="test images").value == pytest.approx(-found.value)
 
 
 def test_errors_of_a_few_patients_have_few_degrees_of_freedom():

@@ -31,7 +31,7 @@ def cloud():
 
 
 def mean_average_precision(*arguments, **options):
-    return mean_precisions({"map": average_precisions(*arguments, **options)}, n_resamples=2)["map"]["value"]
+    return mean_precisions({"map": average_precisions(*arguments, **options)}, n_resamples=2)["map"].value
 
 
 def similarity(a, b):
@@ -159,29 +159,29 @@ def precisions():
 
 def test_the_interval_of_a_mean_of_independent_queries_is_scipys_bca(precisions):
     found = mean_precisions({"map": precisions})["map"]
-    assert found["value"] == pytest.approx(precisions.mean())
+    assert found.value == pytest.approx(precisions.mean())
     theirs = bootstrap((precisions,), np.mean, n_resamples=5000, method="BCa", rng=0).confidence_interval
-    assert found["ci95"] == pytest.approx([theirs.low, theirs.high], abs=0.005)
+    assert found.ci95 == pytest.approx([theirs.low, theirs.high], abs=0.005)
 
 
 def test_copies_of_a_query_within_its_patient_tell_nothing_new(precisions):
     alone = mean_precisions({"map": precisions})["map"]
     twice, patient = np.repeat(precisions, 2), np.repeat(np.arange(80), 2)
     found = mean_precisions({"map": twice}, patient)["map"]
-    assert found["ci95"] == pytest.approx(alone["ci95"]) and found["n_groups"] == alone["n_groups"] == 80
-    low, high = mean_precisions({"map": twice})["map"]["ci95"]  # as if they were 160 patients
-    assert high - low < 0.8 * (alone["ci95"][1] - alone["ci95"][0])
+    assert found.ci95 == pytest.approx(alone.ci95) and found.n_groups == alone.n_groups == 80
+    low, high = mean_precisions({"map": twice})["map"].ci95  # as if they were 160 patients
+    assert high - low < 0.8 * (alone.ci95[1] - alone.ci95[0])
 
 
 def test_rankings_are_judged_on_the_same_draws_and_by_the_queries_that_count(precisions):
     with_others = np.concatenate([precisions, [np.nan, np.nan]])
     patient = [*range(80), 80, 0]
     found = mean_precisions({"a": with_others, "b": with_others / 2}, patient)
-    assert found["a"]["n_groups"] == 80
-    assert found["a"]["ci95"] == pytest.approx(mean_precisions({"a": precisions})["a"]["ci95"])
-    assert found["b"]["ci95"] == pytest.approx([bound / 2 for bound in found["a"]["ci95"]])
+    assert found["a"].n_groups == 80
+    assert found["a"].ci95 == pytest.approx(mean_precisions({"a": precisions})["a"].ci95)
+    assert found["b"].ci95 == pytest.approx([bound / 2 for bound in found["a"].ci95])
     nothing = mean_precisions({"a": np.full(3, np.nan)})["a"]
-    assert (nothing["value"], nothing["ci95"]) == (None, None) and "no key" in nothing["reason"]
+    assert (nothing.value, nothing.ci95) == (None, None) and "no key" in nothing.reason
 
 
 def test_conditional_ranking_is_equation_2_5_and_the_oracle_ranks_its_coarse_class_first(cloud):

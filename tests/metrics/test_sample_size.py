@@ -114,7 +114,7 @@ def test_observed_log_odds_are_weighted_to_the_prevalence():
     score = rng.normal(size=400).round(1) + 1.5 * positive
     one = LinearPredictor.observed(score, positive, 0.1, "")
     assert one.prevalence == pytest.approx(0.1)
-    assert one.area == pytest.approx(clustered_auc(positive, score, np.arange(400))["value"])
+    assert one.area == pytest.approx(clustered_auc(positive, score, np.arange(400)).value)
 
 
 def drawn(rng, patients, area, share, m, rho):
@@ -146,7 +146,7 @@ def test_a_study_of_the_planned_size_is_as_precise_as_planned(m, rho):
     information = np.einsum("sni,sn,snj->sij", line, p * (1 - p), line)
     step = np.linalg.solve(information, np.einsum("sni,sn->si", line, positive - p)[..., None])[:, 1, 0]
     assert 2 * Z * np.std(step) == pytest.approx(slope.width(n / effects[1]), rel=0.1)
-    areas = [clustered_auc(up, score, np.arange(n))["value"] for up, score in zip(positive[:200], x[:200], strict=True)]
+    areas = [clustered_auc(up, score, np.arange(n)).value for up, score in zip(positive[:200], x[:200], strict=True)]
     assert 2 * Z * np.std(areas) == pytest.approx(auc.width(n / effects[2]), rel=0.15)
     ratios = np.log(positive.mean(1) / share)  # the formula takes the expected number as given
     assert 2 * Z * np.std(ratios) == pytest.approx(2 * Z * np.sqrt((1 - share) / (share * patients)), rel=0.1)

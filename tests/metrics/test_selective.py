@@ -23,14 +23,14 @@ def test_the_curve_and_its_area_are_those_of_the_definition():
     confidence, wrong = rng.random(40), rng.random(40) < 0.3
     found = risk_coverage(confidence, wrong, np.arange(40), shares=[0.25, 0.5, 1.0])
     assert found.error == pytest.approx([brute(confidence, wrong, share) for share in (0.25, 0.5, 1.0)])
-    assert found.area["value"] == pytest.approx(np.mean([brute(confidence, wrong, (k + 1) / 40) for k in range(40)]))
+    assert found.area.value == pytest.approx(np.mean([brute(confidence, wrong, (k + 1) / 40) for k in range(40)]))
 
 
 def test_images_of_equal_confidence_are_accepted_together():
     confidence, wrong = np.array([0.9, 0.9, 0.9, 0.5]), np.array([True, False, False, False])
     found = risk_coverage(confidence, wrong, np.arange(4), shares=[0.25, 0.75, 1.0])
     assert found.error == pytest.approx([1 / 3, 1 / 3, 1 / 4])
-    assert found.area["value"] == pytest.approx((3 * 1 / 3 + 1 / 4) / 4)
+    assert found.area.value == pytest.approx((3 * 1 / 3 + 1 / 4) / 4)
     other = risk_coverage(confidence, wrong[[1, 2, 0, 3]], np.arange(4), shares=[0.25])
     assert other.error == pytest.approx([1 / 3])
 
@@ -43,7 +43,7 @@ def test_a_group_that_is_drawn_twice_counts_as_two():
     figures = RiskFigures(confidence, wrong, code, [0.5, 1.0])(counts[None].astype(float))
     repeated = risk_coverage(confidence[again], wrong[again], np.arange(len(again)), shares=[0.5, 1.0])
     assert [figures[share][0] for share in (0.5, 1.0)] == pytest.approx(repeated.error)
-    assert figures["area"][0] == pytest.approx(repeated.area["value"])
+    assert figures["area"][0] == pytest.approx(repeated.area.value)
 
 
 def test_a_curve_without_errors_has_the_exact_bound_of_its_groups():
@@ -71,7 +71,7 @@ def test_the_band_holds_the_truth_in_about_95_of_100_studies():
 def test_a_share_of_clustered_images_has_an_interval_at_0_and_1():
     group = np.repeat(np.arange(10), 3)
     none = clustered_share(np.zeros(30, bool), group)
-    assert none["value"] == 0 and none["ci95"][0] == 0 and 0.2 < none["ci95"][1] < 0.5
+    assert none.value == 0 and none.ci95[0] == 0 and 0.2 < none.ci95[1] < 0.5
 
 
 @pytest.mark.parametrize("shares", [[], [0.0], [1.1]])
@@ -100,7 +100,7 @@ def test_the_band_is_longer_if_the_errors_gather_in_a_few_patients():
 
 def test_two_patients_give_no_band():
     found = risk_coverage([0.9, 0.8, 0.3, 0.2], [False, True, False, True], ["a", "a", "b", "b"], shares=[1.0])
-    assert found.area["ci95"] is None and "groups" in found.area["reason"] and found.lower == (None,)
+    assert found.area.ci95 is None and "groups" in found.area.reason and found.lower == (None,)
 
 
 @pytest.mark.slow
@@ -112,6 +112,6 @@ def test_with_eleven_patients_of_unequal_size_the_area_is_not_missed_too_often()
         images, own = uneven_patients(rng, 11, informative=0.5)
         group = np.repeat(np.arange(11), images)
         right = 1 - np.sqrt(0.5) * own[group] - np.sqrt(0.5) * rng.normal(size=len(group))
-        low, high = risk_coverage(np.abs(right), right < 0, group, shares=[1.0]).area["ci95"]
+        low, high = risk_coverage(np.abs(right), right < 0, group, shares=[1.0]).area.ci95
         held.append(low <= true <= high)
     assert np.mean(held) > 0.93

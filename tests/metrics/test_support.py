@@ -51,18 +51,18 @@ def test_values_of_many_groups_with_few_positives_carry_the_warning():
     positive = np.arange(400) < 12
     a, b = (positive + rng.normal(size=400) for _ in range(2))
     group = np.arange(400)
-    assert "12 groups with positive images" in clustered_auc(positive, a, group)["warning"]
-    assert "12 groups" in clustered_difference(positive, a, b, group)["warning"]
+    assert "12 groups with positive images" in clustered_auc(positive, a, group).warning
+    assert "12 groups" in clustered_difference(positive, a, b, group).warning
     prob = 1 / (1 + np.exp(-2 * (a - 1)))
     prob = np.column_stack([1 - prob, prob])
     found = figure_values(positive.astype(int), prob, group, classes=["no", "yes"], ranked=False, n_resamples=50)
-    assert "12 groups" in found["balanced_accuracy"]["warning"] and "12 groups" in found["f1"]["yes"]["warning"]
-    assert "warning" not in found["brier"] and "warning" not in found["accuracy"]
+    assert "12 groups" in found["balanced_accuracy"].warning and "12 groups" in found["f1"]["yes"].warning
+    assert found["brier"].warning is None and found["accuracy"].warning is None
 
 
 def test_a_share_of_sixty_patients_of_whom_one_has_most_images_is_warned_of():
     group = np.concatenate([np.zeros(300, int), np.arange(1, 60)])
-    assert "count as 1" in clustered_share(np.arange(359) % 3 > 0, group)["warning"]
+    assert "count as 1" in clustered_share(np.arange(359) % 3 > 0, group).warning
 
 
 def test_sentences_name_each_class_with_few_groups_and_leave_out_an_absent_one():
@@ -86,6 +86,6 @@ def test_shares_near_1_are_covered_with_thirteen_patients():
     rng, held = np.random.default_rng(5), 0
     for _ in range(600):
         score = np.sqrt(0.8) * rng.normal(size=13)[:, None] + np.sqrt(0.2) * rng.normal(size=(13, 18))
-        low, high = clustered_share((score < 1.2816).ravel(), np.repeat(np.arange(13), 18))["ci95"]
+        low, high = clustered_share((score < 1.2816).ravel(), np.repeat(np.arange(13), 18)).ci95
         held += low <= 0.9 <= high
     assert held / 600 > 0.925  # 0.90 without the correction

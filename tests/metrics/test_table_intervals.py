@@ -22,11 +22,11 @@ def test_a_class_that_is_all_wrong_lengthens_every_figure_that_it_enters():
     called = np.r_[np.zeros(12, int), np.ones(3, int), np.zeros(385, int)]
     found = figures(label, called, np.arange(400))
     half = wilson(0, 12)[1] / 2
-    assert found["balanced_accuracy"]["ci95"][1] == pytest.approx(found["balanced_accuracy"]["value"] + half, abs=1e-3)
+    assert found["balanced_accuracy"].ci95[1] == pytest.approx(found["balanced_accuracy"].value + half, abs=1e-3)
     share = wilson(0, 15)[1]  # of the images that are malignant or called so
-    assert found["f1"]["malignant"]["ci95"] == pytest.approx([0, 2 * share / (1 + share)])
+    assert found["f1"]["malignant"].ci95 == pytest.approx([0, 2 * share / (1 + share)])
     for name in ("mcc", "f1_macro"):
-        assert found[name]["ci95"][1] - found[name]["value"] > 0.15
+        assert found[name].ci95[1] - found[name].value > 0.15
 
 
 @pytest.mark.slow
@@ -41,9 +41,9 @@ def test_in_a_large_study_they_are_those_of_a_bootstrap(n_classes):
     found, prob = figures(label, called, group, classes), np.eye(n_classes)[called]
     resampled = cluster_bootstrap(Figures(label, prob, group, ranked=False), 500, n_resamples=1000)
     for name in NAMES:
-        assert found[name]["ci95"] == pytest.approx(resampled[Key(name)].ci95, abs=0.012), name
+        assert found[name].ci95 == pytest.approx(resampled[Key(name)].ci95, abs=0.012), name
     for k, name in enumerate(classes):
-        assert found["f1"][name]["ci95"] == pytest.approx(resampled[Key("f1", k)].ci95, abs=0.012)
+        assert found["f1"][name].ci95 == pytest.approx(resampled[Key("f1", k)].ci95, abs=0.012)
 
 
 def test_the_names_of_the_classes_do_not_matter():
@@ -52,8 +52,8 @@ def test_the_names_of_the_classes_do_not_matter():
     once = figures(label, called, group, "abc")
     turned = figures((label + 1) % 3, (called + 1) % 3, group, "cab")
     for name in NAMES:
-        assert turned[name]["ci95"] == pytest.approx(once[name]["ci95"], abs=1e-9)
-    assert turned["f1"]["a"]["ci95"] == pytest.approx(once["f1"]["a"]["ci95"])
+        assert turned[name].ci95 == pytest.approx(once[name].ci95, abs=1e-9)
+    assert turned["f1"]["a"].ci95 == pytest.approx(once["f1"]["a"].ci95)
 
 
 @pytest.mark.slow
@@ -70,8 +70,8 @@ def test_with_twelve_positives_they_contain_the_truth():
         rng = np.random.default_rng(seed)
         found = figures(label, (2 * label + rng.normal(size=400) > 3).astype(int), np.arange(400))
         for name, true in truth.items():
-            if found[name]["value"] is not None:
-                low, high = found[name]["ci95"]
+            if found[name].value is not None:
+                low, high = found[name].ci95
                 held[name] += low <= true <= high
                 known[name] += 1
     for name in truth:

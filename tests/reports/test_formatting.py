@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records.contents import content
+from usvit.estimate_text import clear_of
 from usvit.records import DecisionCurveRecord
-from usvit.reports.formatting import clear_of, p_words, usefulness
+from usvit.reports.formatting import p_words, usefulness
 
 BAND = {"difference": [0.1], "lower": [0.0], "upper": [0.2], "critical": 2.5, "n_resamples": 100, "method": "bootstrap"}
 

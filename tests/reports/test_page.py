@@ -10,9 +10,10 @@ import pytest
 
 from tests.reports.conftest import HASH, fake_run
 from usvit.errors import UsvitError
+from usvit.estimate import Estimate
 from usvit.evaluation.metrics_record import summarise
 from usvit.files import write_csv, write_json
-from usvit.records import Value, run_hashes
+from usvit.records import run_hashes
 from usvit.reports import write_report
 from usvit.reports.formatting import count, decimals, duration
 
@@ -334,7 +335,7 @@ def test_numbers_are_written_for_people():
     assert [duration(s) for s in (8.44, 59.96, 200, 3900)] == ["8.4 s", "60.0 s", "3 min 20 s", "1 h 05 min"]
     assert count(88224232) == "88,224,232"
     assert decimals(0.86666) == "0.867"
-    assert decimals(Value(value=0.5, ci95=None, n_groups=1)) == "0.500"
+    assert decimals(Estimate(value=0.5, ci95=None, n_groups=1)) == "0.500"
     assert decimals(None) == count(None) == duration(None) == "not recorded"
 
 

@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from usvit.records import MetricsRecord, Value
+from usvit.estimate import Estimate
+from usvit.records import MetricsRecord
 from usvit.reports.remarks import point_remarks, remarks
 
 
 def value(number=0.5, ci95=None, **rest):
-    return Value.model_construct(value=number, ci95=ci95, method="bootstrap", n_groups=60, **rest)
+    return Estimate.model_construct(value=number, ci95=ci95, method="bootstrap", n_groups=60, **rest)
 
 
 def test_each_reason_and_warning_is_one_sentence_with_all_its_figures():

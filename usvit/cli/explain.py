@@ -9,7 +9,7 @@ import typer
 from usvit.cli import options as o
 
 if TYPE_CHECKING:
-    from usvit.records import ExplanationRecord, PlainValue
+    from usvit.records import ExplanationRecord
 
 
 def explain(
@@ -127,6 +127,8 @@ def explain(
 
 
 def _lines(method: str, entry: "ExplanationRecord") -> list[str]:
+    from usvit.estimate_text import BRACKETS, estimate_text
+
     fold = "" if entry.fold is None else f", fold {entry.fold}"
     what = "test images" if entry.images_of is None else f"images of {entry.images_of}"
     groups = "" if entry.n_groups is None else f" ({entry.n_groups} groups)"
@@ -167,16 +169,13 @@ def _lines(method: str, entry: "ExplanationRecord") -> list[str]:
         + (f"; {masks.n_blank} more maps are blank)" if masks.n_blank else ")")
     )
     if masks.n_images:
+        pointing, centre, share, area = (
+            estimate_text(one, BRACKETS) for one in (masks.pointing, masks.centre, masks.share, masks.area)
+        )
         lines += [
-            f"  pointing game {_value(masks.pointing)}; for the image centre {_value(masks.centre)}",
-            f"  share of the map in the mask {_value(masks.share)}; area of the mask {_value(masks.area)}",
+            f"  pointing game {pointing}; for the image centre {centre}",
+            f"  share of the map in the mask {share}; area of the mask {area}",
         ]
         warnings = {one.warning for one in (masks.pointing, masks.share) if one.warning is not None}
         lines += [f"  Warning: {warning}" for warning in sorted(warnings)]
     return lines
-
-
-def _value(value: "PlainValue") -> str:
-    if value.ci95 is None:
-        return f"{value.value:.3f}"
-    return f"{value.value:.3f} [{value.ci95[0]:.3f}, {value.ci95[1]:.3f}]"

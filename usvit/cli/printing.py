@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from usvit.estimate import Estimate
     from usvit.records import (
         ClassCalibration,
         ContaminationRecord,
         MetricsRecord,
         OutcomeRecord,
-        PlainValue,
         ProcedureRecord,
         RunRecord,
-        Value,
     )
 
 TITLE = 28
@@ -32,31 +31,19 @@ def print_contamination(contaminations: "Sequence[ContaminationRecord] | None") 
 
 def print_figures(metrics: "MetricsRecord") -> None:
     """Print the headline of metrics.json with the pooled figures and the SD of the folds, then the warnings."""
+    from usvit.metrics.figure_table import HEADLINE
     from usvit.reports import headline_remarks
 
     positive, n_folds = metrics.positive_class, len(metrics.folds)
-    auc = f"{positive}_vs_rest"
     several = n_folds > 1
     headline, pooled, over_folds = metrics.headline, metrics.pooled, metrics.mean_sd
     heads = (f"mean of {n_folds} folds [95 %]", "pooled [95 %]", "SD of folds") if several else ("value [95 %]", "", "")
     print(f"{'':{TITLE}}{heads[0]:{POOLED}}{heads[1]:{POOLED}}{heads[2]}".rstrip())
-    rows = [
-        (f"AUC, {positive} vs rest", headline.auc, pooled.auc[auc], over_folds.auc[auc]),
-        *((title, getattr(headline, key), pooled.figure(key), over_folds.figure(key)) for title, key in _OVERALL),
-        *(
-            (
-                f"{key}, {positive}",
-                getattr(headline, key),
-                pooled.figure(key, positive),
-                over_folds.figure(key, positive),
-            )
-            for key in _BY_CLASS
-        ),
-        ("Brier score", headline.brier, pooled.figure("brier"), over_folds.figure("brier")),
-    ]
-    if len(metrics.classes) == 2:
-        del rows[1]  # it has the same value
-    for title, value, whole, spread in rows:
+    for row in HEADLINE:
+        if row.key == "auc_macro_ovr" and len(metrics.classes) == 2:
+            continue  # it has the value of the AUC
+        title, value = row.titled(row.title, positive), getattr(headline, row.key)
+        whole, spread = pooled.figure(row.key, positive), over_folds.figure(row.key, positive)
         more = f"{spread.sd:.3f}" if spread.sd is not None else ""
         tail = f"{with_interval(whole):{POOLED}}{more}" if several else ""
         print(f"{_short(title):{TITLE}}{with_interval(value):{POOLED}}{tail}".rstrip())
@@ -213,20 +200,14 @@ def print_subgroups(metrics: "MetricsRecord") -> None:
                 print(f"    {name}: {with_interval(value)}{holm_words(value)}{reason}")
 
 
-def with_interval(value: "PlainValue", digits: int = 3) -> str:
+def with_interval(value: "Estimate", digits: int = 3) -> str:
     """Format ``0.921 [0.884, 0.947]``; the number alone without an interval; the reason if it is undefined."""
-    if value.value is None:
-        return f"undefined: {value.reason}"
-    text = f"{value.value:.{digits}f}"
-    if value.ci95 is None:
-        return text
-    from usvit.reports import clear_of
+    from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
 
-    low, high = (clear_of(end, 0.0, digits=digits) for end in value.ci95)
-    return f"{text} [{low}, {high}]"
+    return estimate_text(value, Style(fixed(digits), end=clear_of_zero(digits), undefined="undefined: {reason}"))
 
 
-def holm_words(value: "Value") -> str:
+def holm_words(value: "Estimate") -> str:
     """Format ``, p = 0.012 (Holm = 0.036)``; empty without a p-value."""
     if value.p is None:
         return ""
@@ -242,11 +223,6 @@ def p_value(p: float) -> str:
     return said if said.startswith("<") else f"= {said}"
 
 
-_OVERALL = (
-    ("AUC, macro one vs rest", "auc_macro_ovr"),
-    ("accuracy", "accuracy"),
-    ("balanced accuracy", "balanced_accuracy"),
-)
 _BY_CLASS = ("sensitivity", "specificity")
 
 

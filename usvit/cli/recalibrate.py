@@ -55,24 +55,27 @@ def recalibrate(
 
 
 def _show(record: "CalibrationRecord") -> None:
+    from usvit.estimate import Estimate
+    from usvit.estimate_text import BRACKETS, Style, estimate_text
+
     counts = ", ".join(f"{name} {count}" for name, count in record.class_counts.items())
     print(f"{record.n_images} images in {record.n_groups} groups: {counts}")
     if record.n_seen_images_left_out:
         print(f"{record.n_seen_images_left_out} images left out, because their patients were seen in training")
     if record.seen is not None:
         print(f"images seen in training: {record.seen.answer}")
-    temperature = record.temperature
-    print(f"temperature {_bounded(temperature.value, temperature.ci95) or f'none: {temperature.reason}'}")
+    print(f"temperature {estimate_text(record.temperature, Style(undefined='none: {reason}'))}")
     print(f"\n{'':20}{'threshold [95 %]':26}{'sensitivity [95 %]':24}{'corr.':8}{'specificity [95 %]':24}{'corr.'}")
     for one in record.thresholds:
         if one.threshold is None:
             print(f"{one.rule:20}none: {one.reason}")
             continue
-        cells = [f"{one.rule:20}{_bounded(one.threshold, one.ci95):26}"]
+        threshold = Estimate(value=one.threshold, ci95=one.ci95)
+        cells = [f"{one.rule:20}{estimate_text(threshold, BRACKETS):26}"]
         for figure in (one.sensitivity, one.specificity):
             if figure is not None:
                 shown = "-" if figure.corrected is None else f"{figure.corrected:.3f}"
-                cells.append(f"{_bounded(figure.value, figure.ci95):24}{shown:8}")
+                cells.append(f"{estimate_text(figure, Style(undefined='')):24}{shown:8}")
         print("".join(cells).rstrip())
     print("corr.: corrected for the optimism of choosing and evaluating on the same patients (patient bootstrap)\n")
     for sentence in record.said:
@@ -101,9 +104,3 @@ def _show_sets(fit: "ConformalFit", positive: str) -> None:
         "average over calibrations and if they are like these patients. This does not hold for other devices, "
         "another way of choosing images or more images a patient."
     )
-
-
-def _bounded(value: float | None, ci95: list[float] | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3f}" if ci95 is None else f"{value:.3f} [{ci95[0]:.3f}, {ci95[1]:.3f}]"

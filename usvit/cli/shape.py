@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
 from usvit.errors import EXIT_USER, UsvitError
+
+if TYPE_CHECKING:
+    from usvit.estimate_text import HasInterval
 
 app = typer.Typer(
     help="Find the best depth, width and MLP width for a compute budget (Alabdulmohsin et al. 2023).",
@@ -163,9 +166,9 @@ def fit(
             f"{len(record.points)} trainings, {record.n_budgets} budgets, {record.n_outliers} outliers with less weight"
         )
         for one in record.dimensions:
-            print(f"{one.name:6} grows as compute to the power {_band(one.exponent.value, one.exponent.ci95)}")
-        print(f"c      data exponent {_band(record.c.value, record.c.ci95)}")
-        print(f"eps    irreducible loss {_band(record.eps.value, record.eps.ci95)}")
+            print(f"{one.name:6} grows as compute to the power {_band(one.exponent)}")
+        print(f"c      data exponent {_band(record.c)}")
+        print(f"eps    irreducible loss {_band(record.eps)}")
         print(f"residuals: {100 * record.residual_sd:.2g} % of the loss (robust SD)")
         for warning in record.warnings:
             print(f"Warning: {warning}")
@@ -235,6 +238,7 @@ def predict(
     if json_:
         print(found.path.read_text(encoding="utf-8"), end="")
         return
+    from usvit.estimate import Estimate
     from usvit.studies import aligned
 
     record = found.record
@@ -242,11 +246,11 @@ def predict(
     for one in [record.chosen, *record.neighbours, *record.others]:
         shape = [f"{one.shape[name]:,}" for name in ("width", "depth", "mlp")]
         measured = "" if one.measured_loss is None else f"{one.measured_loss:.4f}"
-        loss = _band(one.predicted_loss.value, one.predicted_loss.ci95, 4) if one.predicted_loss.value else "-"
+        loss = _band(one.predicted_loss, 4) if one.predicted_loss.value else "-"
         lines.append([one.name, *shape, f"{one.params / 1e6:.3g}", f"{one.images:.3g}", loss, measured])
     print(aligned(["", "width", "depth", "mlp", "params/M", "images", "predicted loss", "measured"], lines))
     for name, value in record.ideal.items():
-        print(f"{name:6} {_band(value.value, value.ci95, 1)}{' (given)' if value.fixed else ''}")
+        print(f"{name:6} {_band(Estimate(value=value.value, ci95=value.ci95), 1)}{' (given)' if value.fixed else ''}")
     for warning in record.warnings:
         print(f"Warning: {warning}")
     if record.verdict:
@@ -256,11 +260,10 @@ def predict(
         print(f"next: usvit study {found.study}")
 
 
-def _band(value: float | None, band: list[float] | None, digits: int = 3) -> str:
-    if value is None:
-        return "not identified"
-    text = f"{value:,.{digits}f}"
-    return text if band is None else f"{text} [{band[0]:,.{digits}f}, {band[1]:,.{digits}f}]"
+def _band(estimate: "HasInterval", digits: int = 3) -> str:
+    from usvit.estimate_text import Style, estimate_text, fixed
+
+    return estimate_text(estimate, Style(fixed(digits, ","), undefined="not identified"))
 
 
 def _number(text: str, option: str) -> float:

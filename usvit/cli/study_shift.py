@@ -10,7 +10,7 @@ from usvit.cli import options as o
 from usvit.errors import UsvitError
 
 if TYPE_CHECKING:
-    from usvit.records import PlainValue, ShiftRecord, ShiftSpread
+    from usvit.records import ShiftRecord, ShiftSpread
 
 
 def shift(
@@ -127,6 +127,9 @@ def _sizes(text: str) -> list[int]:
 
 
 def _print(record: "ShiftRecord") -> None:
+    from usvit.estimate_text import BRACKETS, Style, estimate_text, fixed
+
+    signed = Style(fixed(3, "+"))
     for one in record.sets:
         share = f"{one.positive_share:.0%} {record.positive_class}"
         print(f"{one.name}: {one.n_images} images in {one.n_groups} groups, {share}")
@@ -135,9 +138,10 @@ def _print(record: "ShiftRecord") -> None:
         for title, name in (("AUC", "auc"), ("sensitivity", "sensitivity"), ("specificity", "specificity")):
             inside, outside = getattr(row.internal, name), getattr(row.external, name)
             head = row.left_out if name == "auc" else ""
-            cells = f"{_value(inside):24}{_value(outside):24}{_value(getattr(row.change, name), '+.3f')}"
+            sides = f"{estimate_text(inside, BRACKETS):24}{estimate_text(outside, BRACKETS):24}"
+            cells = f"{sides}{estimate_text(getattr(row.change, name), signed)}"
             print(f"{head:14}{title:16}{cells}")
-        print(f"{'':14}{'AUC, paired':16}{'':48}{_value(row.paired.auc, '+.3f')}")
+        print(f"{'':14}{'AUC, paired':16}{'':48}{estimate_text(row.paired.auc, signed)}")
         for drawn in row.recalibration:
             figures = f"sensitivity {_spread(drawn.sensitivity)}, specificity {_spread(drawn.specificity)}"
             calibrated = f"slope {_spread(drawn.slope)}, O:E {_spread(drawn.observed_expected)}"
@@ -148,13 +152,6 @@ def _print(record: "ShiftRecord") -> None:
     for sentence in record.says:
         print(sentence)
     print("For research use, not a medical device.")
-
-
-def _value(value: "PlainValue", digits: str = ".3f") -> str:
-    if value.value is None:
-        return "undefined"
-    ends = "" if value.ci95 is None else f" [{value.ci95[0]:{digits}}, {value.ci95[1]:{digits}}]"
-    return f"{value.value:{digits}}{ends}"
 
 
 def _spread(spread: "ShiftSpread") -> str:

@@ -38,7 +38,6 @@ from .local_recalibration import RecalibrationDraws as RecalibrationDraws
 from .local_recalibration import SiteImages as SiteImages
 from .local_recalibration import recalibration_draws as recalibration_draws
 from .local_recalibration import size_problem as size_problem
-from .metrics_record import listed as listed
 from .metrics_record import summarise, with_contamination
 from .metrics_sections import SUBGROUP_COLUMNS as SUBGROUP_COLUMNS
 from .pooled_figures import figure_points as figure_points

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from usvit.estimate import Estimate
 from usvit.evaluation.cross_validation_headline import figures_of_fold, headline_section
 from usvit.evaluation.pooled_figures import figures_with_intervals
 from usvit.evaluation.prediction_arrays import Rows, rows_of
-from usvit.metrics.basic import Value
 from usvit.metrics.checks import group_codes
 from usvit.metrics.cross_validation import FoldFigure
 
@@ -75,7 +75,7 @@ class CandidateScores:
             found.append(figures_of_fold(own, code[at], self._n_groups, k, (self.figure,))[self.figure])
         return found
 
-    def value(self, members: Members) -> Value:
+    def value(self, members: Members) -> Estimate:
         """Compute the mean figure on the test images with its interval, as the headline of a run."""
         table = self._first[[name for name in self._first if not str(name).startswith("logit_")]].copy()
         classes = self._rows["test"].classes
@@ -90,7 +90,7 @@ class CandidateScores:
             pooled = figures_with_intervals(
                 rows.label, rows.prob, rows.group, classes=classes, positive=self.positive, ranked=False
             )
-        value: Value = headline_section(table, self.positive, pooled)[self.figure]
+        value: Estimate = headline_section(table, self.positive, pooled)[self.figure]
         return value
 
     def _mean(self, part: str, members: Members) -> Float:

@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError, unknown
+from usvit.estimate import Difference
 from usvit.evaluation.cross_validation_headline import corrected_difference
 from usvit.evaluation.predictions import check_predictions, classes_of, first_repeat, repeats_of
-from usvit.metrics.basic import Value, auc, decide
+from usvit.metrics.basic import auc, decide
 from usvit.metrics.clustered import clustered_difference
 from usvit.metrics.intervals import undefined
 from usvit.metrics.multiclass import multiclass_difference
@@ -111,7 +112,7 @@ def compare_tables(
     Returns:
         {"positive_class", "n_images", "n_groups"} and five answers, the first of which is the headline:
         "headline": as ``corrected_difference``, positive against the rest, within the folds of all repeats;
-        "auc" and "auc_macro_ovr": Value of the pooled rows of the first repeat, clustered;
+        "auc" and "auc_macro_ovr": Estimate of the pooled rows of the first repeat, clustered;
         "mcnemar": as ``mcnemar``, on the first repeat, clustered if a group has several images, otherwise mid-p. With
         several folds it has no p, but a reason: the accuracy is tested fold by fold (``decision_comparison``);
         "auc_over_folds": as ``corrected_t``, over the folds of all repeats in which both AUCs are defined, with
@@ -166,10 +167,10 @@ def _over_folds(
     fold: np.ndarray,
     n_groups: int,
     ratio: float,
-) -> Value:
+) -> Difference:
     numbers: Sequence[int] = np.unique(fold).tolist()
     if len(numbers) < 2:
-        return undefined("there is only one fold", n_groups)
+        return Difference.of(undefined("there is only one fold", n_groups))
     differences = []
     for number in numbers:
         rows = fold == number
@@ -177,6 +178,6 @@ def _over_folds(
         if areas[0] is not None and areas[1] is not None:
             differences.append(areas[0] - areas[1])
     if not differences:
-        return undefined("a class is absent from every fold", n_groups)
+        return Difference.of(undefined("a class is absent from every fold", n_groups))
     value = corrected_t(differences, ratio)
-    return {**value, "n_groups": n_groups, "n_skipped": len(numbers) - len(differences)}
+    return value.replace(n_groups=n_groups, n_skipped=len(numbers) - len(differences))

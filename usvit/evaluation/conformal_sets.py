@@ -12,9 +12,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from usvit.errors import LeakageError
+from usvit.estimate import Estimate
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.thresholds import choosing_rows, refuse_leak
-from usvit.metrics.basic import Value
 from usvit.metrics.checks import group_codes
 from usvit.metrics.conformal import GUARANTEES, Guarantee, SetThreshold, patient_coverage, set_threshold
 from usvit.metrics.proportions import clustered_share, share
@@ -79,7 +79,7 @@ def judged_sets(sets: np.ndarray, rows: Rows, positive: str, guarantee: Guarante
     size = sets.sum(axis=1)
     group = group_codes(rows.group, len(rows))[0]  # of numbers, groups are found faster than of names
 
-    def among(at: np.ndarray, hits: np.ndarray, of: str) -> Value:
+    def among(at: np.ndarray, hits: np.ndarray, of: str) -> Estimate:
         return share(hits[at], group[at], of=of, interval=clustered_share)
 
     found = []

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from usvit.estimate import Difference
 from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin, explained
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.predictions import classes_of
-from usvit.metrics.basic import Value, decide
+from usvit.metrics import figure_table
+from usvit.metrics.basic import decide
 from usvit.metrics.calibration_statistics import log_odds
 from usvit.metrics.checks import group_codes
 from usvit.metrics.cross_validation import (
@@ -26,10 +28,7 @@ from usvit.metrics.cross_validation import (
 )
 from usvit.metrics.fold_difference import difference_within_folds
 
-HEADLINE = ("auc", "auc_macro_ovr", "accuracy", "balanced_accuracy", "sensitivity", "specificity", "brier")
-"""The figures of the headline; auc, sensitivity and specificity are those of the positive class against the rest."""
-
-OF_CLASS = ("auc", "sensitivity", "specificity")
+HEADLINE = tuple(row.key for row in figure_table.HEADLINE)
 
 _KEY = ["dataset", "image_id", "fold"]
 
@@ -46,7 +45,7 @@ def headline_section(
         origin: what gave the predictions, for the text.
 
     Returns:
-        A Value for each figure of ``HEADLINE``; n_repeats, n_folds (of all repeats), training_share ({"value",
+        An Estimate for each figure of ``HEADLINE``; n_repeats, n_folds (of all repeats), training_share ({"value",
         "n_pairs"} and a "reason" if it was not estimated; None for a hold-out) and explains, a text that says what
         the figures and intervals refer to.
     """
@@ -66,7 +65,7 @@ def headline_section(
     overall = float(np.mean([share.value for share in shares]))
     found: dict[str, Any] = {}
     for name, repeats in fold_figures(rows, k).items():
-        share = shares[k].value if name in OF_CLASS else overall
+        share = shares[k].value if figure_table.BY_KEY[name].of_class else overall
         absent = "no fold of some repeat has images of every class that the figure needs"
         found[name] = mean_value(fold_mean(repeats), share, absent=absent, n_groups=rows.n_groups)
     says: dict[str, Any] = {"value": shares[k].value, "n_pairs": shares[k].n_pairs}
@@ -76,7 +75,7 @@ def headline_section(
     return {**found, **counts, "training_share": says, "explains": explains}
 
 
-def corrected_difference(a: pd.DataFrame, b: pd.DataFrame, positive: str) -> Value:
+def corrected_difference(a: pd.DataFrame, b: pd.DataFrame, positive: str) -> Difference:
     """Compute the mean difference within folds of two models' AUCs, with the corrected clustered test.
 
     Args:
@@ -85,7 +84,7 @@ def corrected_difference(a: pd.DataFrame, b: pd.DataFrame, positive: str) -> Val
         positive: one of the classes.
 
     Returns:
-        A Value as ``difference_within_folds`` returns it, with "n_folds", "n_repeats" and "training_share". In a
+        As ``difference_within_folds``, with ``n_folds``, ``n_repeats`` and ``training_share``. In a
         hold-out, the test takes the two models as given, because the variation between trainings is not known.
     """
     classes = classes_of(a)
@@ -96,12 +95,7 @@ def corrected_difference(a: pd.DataFrame, b: pd.DataFrame, positive: str) -> Val
     share = TrainingShare(0.0, 0) if n_folds == 1 else share_of([a, b], positive)
     absent = "a class is absent from every fold"
     value = difference_within_folds(own, others, share.value, absent=absent, n_groups=rows[0].n_groups)
-    return {
-        **value,
-        "n_folds": n_folds,
-        "n_repeats": len(np.unique(rows[0].repeat)),
-        "training_share": share.value,
-    }
+    return value.replace(n_folds=n_folds, n_repeats=len(np.unique(rows[0].repeat)), training_share=share.value)
 
 
 def fold_figures(

@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError, unknown
+from usvit.estimate import Difference, Estimate
 from usvit.evaluation.decisions import MOST_PROBABLE, Decided
 from usvit.evaluation.subgroups import NOT_RECORDED, levels_of
-from usvit.metrics.basic import Value, decide
+from usvit.metrics.basic import decide
 from usvit.metrics.checks import group_codes
 from usvit.metrics.clustered import clustered_difference
 from usvit.metrics.cross_validation import with_skipped_folds
@@ -48,7 +49,7 @@ def figure_name(figure: Figure, rule: str) -> str:
     return figure if figure == "accuracy" else f"{figure}, {rule}"
 
 
-def decision_difference(a: Repeats, b: Repeats, figure: Figure, rule: str, test_over_train: float) -> Value:
+def decision_difference(a: Repeats, b: Repeats, figure: Figure, rule: str, test_over_train: float) -> Estimate:
     """Compute the difference of a share of right decisions, A minus B, with its interval and "p".
 
     Args:
@@ -79,7 +80,7 @@ def decision_difference(a: Repeats, b: Repeats, figure: Figure, rule: str, test_
     n_groups = len(set(rows.group[pairs[0][2]].tolist()))
     if not differences:
         return undefined("no fold has an image that the figure looks at", n_groups)
-    return with_skipped_folds(corrected_t(differences, test_over_train) | {"n_groups": n_groups}, n_skipped)
+    return with_skipped_folds(corrected_t(differences, test_over_train).replace(n_groups=n_groups), n_skipped)
 
 
 def compare_decisions(a: Repeats, b: Repeats, test_over_train: float) -> list[dict[str, Any]]:
@@ -89,8 +90,8 @@ def compare_decisions(a: Repeats, b: Repeats, test_over_train: float) -> list[di
         a, b, test_over_train: as ``decision_difference``.
 
     Returns:
-        One entry per rule: {"rule", "sensitivity": Value, "specificity": Value, "reason": None}; the Values are None,
-        with a reason, if one of the two has no such decision.
+        One entry per rule: {"rule", "sensitivity", "specificity", "reason": None}; the two differences are None, with a
+        reason, if one of the two has no such decision.
     """
     found: list[dict[str, Any]] = []
     every = [*a, *b]
@@ -106,7 +107,7 @@ def compare_decisions(a: Repeats, b: Repeats, test_over_train: float) -> list[di
     return found
 
 
-def compare_accuracy(a: Repeats, b: Repeats, test_over_train: float) -> Value:
+def compare_accuracy(a: Repeats, b: Repeats, test_over_train: float) -> Estimate:
     """Compute the difference of the shares of images whose most probable class is right, A minus B."""
     return decision_difference(a, b, "accuracy", MOST_PROBABLE, test_over_train)
 
@@ -138,7 +139,7 @@ def compare_subgroups(
         by: column -> limits that cut it, or None; columns that cannot be used are left out.
 
     Returns:
-        One entry per level: {"by", "level", "n_images", "n_groups", "auc": Value}.
+        One entry per level: {"by", "level", "n_images", "n_groups", "auc": Estimate}.
     """
     found = []
     k = a.rows.index(a.positive)
@@ -175,16 +176,17 @@ def correct_section(pairs: Sequence[dict[str, Any]], section: str, figures: Sequ
     Returns:
         The number of p-values that were corrected together.
     """
-    values: dict[tuple[int, int, str], Value] = {
-        (number, k, name): entry[name]
+    places = {
+        (number, k, name): entry
         for number, pair in enumerate(pairs)
         for k, entry in enumerate(pair[section])
         for name in figures
-        if entry[name] is not None and entry[name].get("p") is not None
+        if entry[name] is not None and entry[name].p is not None
     }
-    for key, adjusted in holm({key: value["p"] for key, value in values.items()}).items():
-        values[key]["p_holm"] = adjusted
-    return len(values)
+    p = {key: entry[key[-1]].p for key, entry in places.items()}
+    for key, adjusted in holm(p).items():
+        places[key][key[-1]] = places[key][key[-1]].replace(p_holm=adjusted)
+    return len(p)
 
 
 def judge_margin(a: Repeats, b: Repeats, pair: Mapping[str, Any], margin: float, test: MarginTest) -> dict[str, Any]:
@@ -203,25 +205,27 @@ def judge_margin(a: Repeats, b: Repeats, pair: Mapping[str, Any], margin: float,
     """
     judge = non_inferiority if test == "noninferiority" else equivalence
 
-    def of_share(value: Value, figure: Figure, rule: str) -> dict[str, Any]:
-        return judge(_share_limits(value, a, b, figure, rule), margin, reason=value.get("reason") or NO_INTERVAL)
+    def of_share(value: Estimate, figure: Figure, rule: str) -> dict[str, Any]:
+        return judge(_share_limits(value, a, b, figure, rule), margin, reason=value.reason or NO_INTERVAL)
 
-    headline = pair["headline"]
+    headline: Difference = pair["headline"]
     return {
         "margin": margin,
-        "auc": judge(difference_limits(headline), margin, reason=headline.get("reason") or NO_INTERVAL),
+        "auc": judge(difference_limits(headline), margin, reason=headline.reason or NO_INTERVAL),
         "accuracy": of_share(pair["accuracy"], "accuracy", MOST_PROBABLE),
         "decisions": [
             {"rule": one["rule"], **{name: of_share(one[name], name, one["rule"]) for name in FIGURES}}
             for one in pair["decisions"]
-            if all(one[name] is not None and one[name]["value"] is not None for name in FIGURES)
+            if all(one[name] is not None and one[name].value is not None for name in FIGURES)
         ],
     }
 
 
-def _share_limits(value: Value, a: Repeats, b: Repeats, figure: Figure, rule: str) -> DifferenceLimits | None:
-    """Return the limits of a Value of ``decision_difference``; None without an interval."""
-    if value.get("ci95") is None or "error" in value:
+def _share_limits(value: Estimate, a: Repeats, b: Repeats, figure: Figure, rule: str) -> DifferenceLimits | None:
+    """Return the limits of an Estimate of ``decision_difference``; None without an interval."""
+    if value.ci95 is None:
+        return None
+    if isinstance(value, Difference):
         return StudentLimits.of(value)
     ((one, other, at),) = _pairs(a, b, figure, rule)
     return PairedShares.of(one[at], other[at], group_codes(a[0].rows.group[at], int(at.sum()))[0])

@@ -9,6 +9,7 @@ import pandas as pd
 
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError, unknown
+from usvit.estimate import content_of
 from usvit.evaluation.conformal_sets import conformal_section
 from usvit.evaluation.cross_validation_headline import headline_section
 from usvit.evaluation.decisions import decided_at
@@ -113,11 +114,12 @@ def summarise(
         "selective": selective_section(table, positive),
     }
     if prevalence is not None:
-        points = [OperatingPointRecord.model_validate(listed(one)) for one in summary["operating_points"]]
+        points = [OperatingPointRecord.model_validate(content_of(one)) for one in summary["operating_points"]]
         decided = decided_at(rows, positive, points)
         summary["at_prevalence"] = prevalence_section(decided.reference, decided.called, rows.group, prevalence)
     summary["warnings"] = warnings_of(table, summary)
-    return {key: listed(value) for key, value in summary.items()}
+    content: dict[str, Any] = content_of(summary)
+    return content
 
 
 def with_contamination(metrics: dict[str, Any], found: Sequence[ContaminationRecord]) -> dict[str, Any]:
@@ -135,10 +137,3 @@ def _in_order(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
     wanted = [f"{kind}_{name}" for kind in ("logit", "prob") for name in classes]
     others = [name for name in table.columns if name not in numbers]
     return table[[*others, *(name for name in wanted if name in numbers)]]
-
-
-def listed(value: Any) -> Any:
-    """Convert tuples to lists recursively, as JSON does."""
-    if isinstance(value, dict):
-        return {key: listed(inner) for key, inner in value.items()}
-    return [listed(inner) for inner in value] if isinstance(value, (list, tuple)) else value

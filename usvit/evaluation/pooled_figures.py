@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.bootstrap import N_RESAMPLES, figure_values
 from usvit.metrics.checks import group_codes
 from usvit.metrics.clustered import area_parts, clustered_auc
@@ -50,7 +50,7 @@ def figures_with_intervals(
 
     Returns:
         The figures of ``figures.Figures`` and auc (``<class>_vs_rest``), auc_macro_ovr, auc_weighted_ovr and
-        auc_hand_till: one Value each, or a Value for each class. The n_groups of a Value counts the
+        auc_hand_till: one Estimate each, or an Estimate for each class. The n_groups of an Estimate counts the
         groups that contribute: for a sensitivity, those with an image of the class.
     """
     found = figure_values(label, prob, group, classes=classes, ranked=ranked, n_resamples=n_resamples, seed=seed)
@@ -60,11 +60,11 @@ def figures_with_intervals(
     for k, name in enumerate(classes):
         of = p if len(classes) == 2 else k
         area = clustered_auc(label == of, prob[:, of], group)
-        areas[f"{name}_vs_rest"] = area if area["value"] is not None else _no_area(label, k, name, area["n_groups"])
+        areas[f"{name}_vs_rest"] = area if area.value is not None else _no_area(label, k, name, area.n_groups or 0)
     found["auc"] = areas
     for average, name in _AVERAGES.items():
         mean = multiclass_auc(label, prob, group, average=average, positive=p, classes=classes)
-        found[name] = undefined(absent, mean["n_groups"]) if absent else mean
+        found[name] = undefined(absent, mean.n_groups or 0) if absent else mean
     return found
 
 
@@ -101,16 +101,16 @@ def figure_points(
     return found
 
 
-def mean_and_sd(shape: dict[str, Any], folds: list[dict[str, Any]]) -> dict[str, Any]:
-    """Compute mean and SD (n - 1 in the denominator) over folds, for one Value or for a Value of each class.
+def mean_and_sd(shape: Estimate | dict[str, Any], folds: list[Any]) -> dict[str, Any]:
+    """Compute mean and SD (n - 1 in the denominator) over folds, for one Estimate or for an Estimate of each class.
 
     Args:
         shape: a figure with the same structure, such as the pooled one.
         folds: the figure of each fold.
     """
-    if "value" not in shape:
+    if isinstance(shape, dict):
         return {name: mean_and_sd(inner, [one[name] for one in folds]) for name, inner in shape.items()}
-    known = [one["value"] for one in folds if one["value"] is not None]
+    known = [one.value for one in folds if one.value is not None]
     mean_sd: dict[str, Any] = {
         "mean": float(np.mean(known)) if known else None,
         "sd": float(np.std(known, ddof=1)) if len(known) > 1 else None,
@@ -132,6 +132,6 @@ def _absent(label: np.ndarray, classes: Sequence[str]) -> str:
     return ""
 
 
-def _no_area(label: np.ndarray, k: int, name: str, n_groups: int) -> Value:
+def _no_area(label: np.ndarray, k: int, name: str, n_groups: int) -> Estimate:
     present = bool((label == k).any())
     return undefined(f"every image is of class '{name}'" if present else f"no image of class '{name}'", n_groups)

@@ -135,7 +135,7 @@ def most_flips(changes: list[dict[str, Any]]) -> dict[str, str]:
     worst: dict[str, tuple[float, str]] = {}
     for one in changes:
         for flip in one["flips"]:
-            rate = flip["rate"]["value"]
+            rate = flip["rate"].value
             words = f"{one['change']} {one['strength']}: {flip['n_flips']} of {flip['n_pairs']} images"
             if rate > worst.get(flip["rule"], (0.0, ""))[0]:
                 worst[flip["rule"]] = (rate, words)

@@ -147,7 +147,7 @@ def _share(part: int, whole: int) -> float | None:
 def _figure(figures: MainFigures[OneFigure], key: str) -> OneFigure:
     """Return the figure that a key such as ``accuracy`` or ``auc.malignant_vs_rest`` names."""
     first, _, of = key.partition(".")
-    return figures.figure(first, of or None)
+    return figures.figure(first, of.removesuffix("_vs_rest"))
 
 
 def _compare(told: float | None, found: float | None, where: Path, key: str) -> None:

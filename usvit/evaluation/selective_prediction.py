@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import LeakageError
+from usvit.estimate import Estimate
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.thresholds import choosing_rows, refuse_leak
-from usvit.metrics.basic import Value, decide
+from usvit.metrics.basic import decide
 from usvit.metrics.checks import group_codes
 from usvit.metrics.proportions import clustered_share, share
 from usvit.metrics.selective import risk_coverage
@@ -71,7 +72,7 @@ def _deferral(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[di
         cut = {fold: float(np.quantile(rows.prob.max(axis=1), target)) for fold, rows in chooser.items()}
         kept = confidence >= np.array([cut[int(fold)] for fold in test.fold])
 
-        def among(at: np.ndarray, hits: np.ndarray, of: str) -> Value:
+        def among(at: np.ndarray, hits: np.ndarray, of: str) -> Estimate:
             return share(hits[at], group[at], of=of, interval=clustered_share)
 
         points.append(
@@ -97,7 +98,7 @@ def _rule_out(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[di
         left = score < np.array([cut[int(one)] for one in fold])
         names = np.arange(len(score))
 
-        def among(at: np.ndarray, hits: np.ndarray, of: str, names: np.ndarray = names) -> Value:
+        def among(at: np.ndarray, hits: np.ndarray, of: str, names: np.ndarray = names) -> Estimate:
             return share(hits[at], names[at], of=of, interval=clustered_share)
 
         missed, spared = int((left & ill).sum()), int((left & ~ill).sum())

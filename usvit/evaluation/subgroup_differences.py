@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from usvit.metrics.basic import Value, decide
+from usvit.estimate import Estimate
+from usvit.metrics.basic import decide
 from usvit.metrics.clustered import AreaParts, area_parts
 from usvit.metrics.clustered_wilson import ShareSums, share_freedom
 from usvit.metrics.delong import NO_VARIANCE
@@ -39,9 +40,9 @@ def level_differences(
 
     Returns:
         One entry per level, in order of the names: {"level", "against", "n_images", "n_groups", "n_images_against",
-        "n_groups_against"} and a Value for each of ``FIGURES``, with "p" if it can be computed. Decisions are those of
-        the most probable class. If a side has fewer than ``FEWEST`` groups that a figure needs, the figure has no
-        interval and no p, and the reason says how many there are. With two levels, the second entry would mirror the
+        "n_groups_against"} and an Estimate for each of ``FIGURES``, with ``p`` if it can be computed. Decisions are
+        those of the most probable class. If a side has fewer than ``FEWEST`` groups that a figure needs, the figure has
+        no interval and no p, and the reason says how many there are. With two levels, the second entry would mirror the
         first and is left out.
     """
     names = sorted(set(level.tolist()))
@@ -82,14 +83,14 @@ def correct_after_holm(tables: Mapping[Any, list[dict[str, Any]]], figures: tupl
         The number of p-values.
     """
     p = {
-        (by, k, figure): entry[figure]["p"]
+        (by, k, figure): entry[figure].p
         for by, entries in tables.items()
         for k, entry in enumerate(entries)
         for figure in figures
-        if entry[figure].get("p") is not None
+        if entry[figure].p is not None
     }
     for (by, k, figure), adjusted in holm(p).items():
-        tables[by][k][figure]["p_holm"] = adjusted
+        tables[by][k][figure] = tables[by][k][figure].replace(p_holm=adjusted)
     return len(p)
 
 
@@ -131,7 +132,7 @@ class ShareDifference:
         return mover(shares, ends, self.correlation)
 
 
-def _share_difference(hits: np.ndarray, code: np.ndarray, own: np.ndarray, of: str, sides: tuple[str, str]) -> Value:
+def _share_difference(hits: np.ndarray, code: np.ndarray, own: np.ndarray, of: str, sides: tuple[str, str]) -> Estimate:
     n_groups = len(np.unique(code))
     if not own.any() or own.all():
         return undefined(f"no {of} in {sides[0] if not own.any() else sides[1]}", n_groups)
@@ -152,7 +153,7 @@ def _share_difference(hits: np.ndarray, code: np.ndarray, own: np.ndarray, of: s
 
 def _area_difference(
     positive: np.ndarray, score: np.ndarray, code: np.ndarray, own: np.ndarray, sides: tuple[str, str]
-) -> Value:
+) -> Estimate:
     """Compute Wald's interval and p of a difference of two AUCs.
 
     Source: Obuchowski (1997), Biometrics 53:567, with the covariance of groups that occur on both sides; Welch's

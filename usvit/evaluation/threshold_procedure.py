@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from usvit.estimate import Estimate, Interval
 from usvit.evaluation.prediction_arrays import Rows
-from usvit.metrics.basic import Value
 from usvit.metrics.bootstrap import N_RESAMPLES
 from usvit.metrics.fold_variation import METHOD as FOLDS_METHOD
 from usvit.metrics.fold_variation import fold_variation_interval, mean_overlap
@@ -33,10 +33,10 @@ CELLS = 2_000_000
 class Procedure:
     """Figures of choosing a threshold and deciding by it on new patients, with intervals of the whole procedure."""
 
-    sensitivity: Value
-    specificity: Value
-    ppv: Value
-    npv: Value
+    sensitivity: Estimate
+    specificity: Estimate
+    ppv: Estimate
+    npv: Estimate
 
 
 def resampled_thresholds(positive: np.ndarray, score: np.ndarray, counts: np.ndarray, rule: Rule) -> np.ndarray:
@@ -198,13 +198,13 @@ def procedure_from_folds(
     overlap = mean_overlap([_of_target(rule, rows, k) for rows in chooser.values()])
     reference, values = test.label == k, {}
     for name, (images, hits) in _trials(reference, called).items():
-        figure: Value = getattr(pooled, name)
-        if figure["value"] is None:
+        figure: Estimate = getattr(pooled, name)
+        if figure.value is None:
             values[name] = figure
             continue
         folds = [images & (test.fold == fold) for fold in chooser]
         of_folds = [float(hits[at].mean()) for at in folds if at.any()]
-        ends = fold_variation_interval(figure["value"], of_folds, overlap)
+        ends = fold_variation_interval(figure.value, of_folds, overlap)
         shown = "" if ends else f"; {len(of_folds)} fold(s), with {overlap:.0%} of the groups in common, do not show it"
         values[name] = _with_interval(figure, ends, FOLDS_METHOD, why + shown)
     return Procedure(**values)
@@ -222,8 +222,8 @@ def procedure_of(pooled: ThresholdOutcome, drawn: np.ndarray) -> Procedure:
     return Procedure(**{name: _interval(getattr(pooled, name), drawn[:, j]) for j, name in enumerate(PROPORTIONS)})
 
 
-def _interval(figure: Value, drawn: np.ndarray) -> Value:
-    if figure["value"] is None:
+def _interval(figure: Estimate, drawn: np.ndarray) -> Estimate:
+    if figure.value is None:
         return figure
     known = drawn[~np.isnan(drawn)]
     method = f"cluster bootstrap through the choice of the thresholds, percentile, {len(drawn)} resamples"
@@ -235,16 +235,14 @@ def _interval(figure: Value, drawn: np.ndarray) -> Value:
     return _with_interval(figure, (float(low), float(high)), method, note)
 
 
-def _with_interval(figure: Value, ends: Sequence[float] | None, method: str, reason: str) -> Value:
+def _with_interval(figure: Estimate, ends: Interval | None, method: str, reason: str) -> Estimate:
     """Return the figure with an interval of the procedure, extended to the one that it has for given thresholds."""
-    given = figure["ci95"]
+    given = figure.ci95
     if ends is not None and given is not None:
-        ends = [min(ends[0], given[0]), max(ends[1], given[1])]
-    value: Value = {**figure, "ci95": None if ends is None else list(ends), "method": method}
-    value.pop("reason", None)
-    if ends is None:
-        value.pop("warning", None)
-    return value | ({"reason": reason} if reason else {})
+        ends = min(ends[0], given[0]), max(ends[1], given[1])
+    value = figure.without("reason") if ends is not None else figure.without("reason", "warning")
+    value = value.replace(ci95=ends, method=method)
+    return value.replace(reason=reason) if reason else value
 
 
 def _trials(reference: np.ndarray, called: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:

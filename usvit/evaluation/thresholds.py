@@ -122,7 +122,7 @@ def _operating_point(
             on_test = outcome(test.label[at] == k, called[at], test.group[at], interval=interval)
             if rule.kind in ("sensitivity", "specificity"):
                 figure = on_test.sensitivity if rule.kind == "sensitivity" else on_test.specificity
-                reached = None if figure["value"] is None else bool(figure["value"] >= rule.target)
+                reached = None if figure.value is None or rule.target is None else figure.value >= rule.target
         points.append(FoldPoint(fold, choice.threshold, choice.reason, chosen_on, on_test, reached))
 
     without = [f"fold {point.fold}: {point.reason}" for point in points if point.reason]

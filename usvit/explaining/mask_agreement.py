@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
 from usvit.metrics.checks import group_codes
-from usvit.metrics.intervals import with_interval
+from usvit.metrics.intervals import undefined, with_interval
 from usvit.metrics.proportions import clustered_share
 
 Map = NDArray[np.float64]
@@ -105,13 +105,12 @@ def summary(scores: Sequence[MaskScore]) -> dict[str, Any] | None:
         "n_blank": len(scores) - len(shown),
     }
     if not shown:
-        nothing = {"value": None, "ci95": None, "reason": "every map is blank", "n_groups": 0}
-        return counts | {key: dict(nothing) for key in ("pointing", "share", "area", "centre")}
+        return counts | dict.fromkeys(("pointing", "share", "area", "centre"), undefined("every map is blank", 0))
     columns = {key: np.array([getattr(one, key) for one in shown]) for key in ("pointing", "share", "area", "centre")}
     return counts | {key: clustered_mean(values, group) for key, values in columns.items()}
 
 
-def clustered_mean(values: NDArray[np.float64], group: NDArray[Any], *, n_resamples: int = N_RESAMPLES) -> Value:
+def clustered_mean(values: NDArray[np.float64], group: NDArray[Any], *, n_resamples: int = N_RESAMPLES) -> Estimate:
     """Return the mean over images with an interval over groups; for values of 0 and 1, the interval of a proportion.
 
     Args:

@@ -1,5 +1,5 @@
 from .decision_curves import DecisionCurve, decision_curve
-from .estimate import Estimate
+from .intervals import Estimate as Estimate
 from .of_decisions import (
     PredictiveValues,
     accuracy,

@@ -4,12 +4,7 @@ The decision is the most probable class; for equal probabilities, the first in t
 imported on use, because it takes half a second and a training needs it only after its first steps.
 """
 
-from typing import Any
-
 import numpy as np
-
-Value = dict[str, Any]
-"""A number with its interval, as in metrics.json: {"value", "ci95", "method", "n_groups"}; null with a "reason"."""
 
 
 def decide(prob: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.clustered_wilson import ONE_GROUP
 from usvit.metrics.figures import PROPORTIONS, Figures, Key
 from usvit.metrics.intervals import ALPHA, Interval, undefined, with_interval
@@ -44,7 +44,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True)
 class Resampled:
-    """Value of a figure, its 95 % interval if there is one, the method, and the reason for a missing interval."""
+    """Estimate of a figure, its 95 % interval if there is one, the method, and the reason for a missing interval."""
 
     value: float
     ci95: Interval | None
@@ -133,7 +133,7 @@ def figure_values(
         n_resamples, seed: of the bootstrap.
 
     Returns:
-        {"accuracy": Value, ..., "sensitivity": {class: Value}, ...}. Undefined figures are null with a
+        {"accuracy": Estimate, ..., "sensitivity": {class: Estimate}, ...}. Undefined figures are null with a
         reason. The n_groups of a proportion counts the groups with an image in its denominator; for other figures, all.
 
     Raises:
@@ -154,7 +154,7 @@ def figure_values(
     return out
 
 
-def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], n_resamples: int) -> Value:
+def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], n_resamples: int) -> Estimate:
     n_groups = figures.support(key)
     if np.isnan(one.value):
         return undefined(figures.why_undefined(key, classes), n_groups)

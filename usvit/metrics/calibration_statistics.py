@@ -8,7 +8,8 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit, logsumexp
 from sklearn.linear_model import LogisticRegression
 
-from usvit.metrics.basic import Value, decide
+from usvit.estimate import Estimate
+from usvit.metrics.basic import decide
 from usvit.metrics.bootstrap import N_RESAMPLES
 from usvit.metrics.calibration_intervals import debiased_ece, logistic_errors, student_interval
 from usvit.metrics.checks import check_positive, check_prob, check_score, group_codes
@@ -31,7 +32,7 @@ class Bin:
     lowest: float
     highest: float
     mean_prob: float
-    share: Value
+    share: Estimate
     """Share of positive images."""
 
 
@@ -42,9 +43,9 @@ class Reliability:
     bins: tuple[Bin, ...]
     """Ascending in probability; at most as many as requested, fewer if ties fill several at once."""
     n_bins_asked: int
-    ece: Value
+    ece: Estimate
     """In [0, 1]; the method states the bins. Chance alone makes it positive."""
-    ece_debiased: Value
+    ece_debiased: Estimate
     """The error without the part that chance adds, with its interval (``calibration_intervals.debiased_ece``)."""
     ece_noise_floor: float | None
     """Mean of ``ece`` if every bin were perfectly calibrated; None without an interval."""
@@ -54,11 +55,11 @@ class Reliability:
 class Line:
     """Logistic recalibration: slope and intercept that would calibrate the log-odds."""
 
-    slope: Value
+    slope: Estimate
     """1 is perfect, below 1 is over-confident, below 0 is inverted."""
-    intercept: Value
+    intercept: Estimate
     """Fitted together with the slope; 0 is perfect."""
-    in_the_large: Value
+    in_the_large: Estimate
     """The intercept with the slope held at 1; above 0: positives are more frequent than predicted."""
 
 
@@ -66,13 +67,13 @@ class Line:
 class Brier:
     """The Brier score and its parts: score = reliability - resolution + uncertainty + within_bins."""
 
-    score: Value
+    score: Estimate
     reliability: float
     resolution: float
     uncertainty: float
     within_bins: float
     """Variance of the probabilities within bins minus twice their covariance with the outcome."""
-    skill: Value
+    skill: Estimate
     """1 - score / uncertainty; above 0 is better than predicting the share of positives for every image."""
 
 
@@ -132,17 +133,27 @@ def reliability(
     """
     reference, p, n_groups = check_binary(positive, prob, group)
     groups = np.arange(len(p)) if group is None else np.asarray(group)
+    code = group_codes(groups, len(p))[0]
     which = equal_mass_bins(p, n_bins)
     bins, error = [], 0.0
     for k in range(which.max() + 1):
         at = which == k
         observed = share(reference[at], groups[at], of="images", interval=interval)
         mean = float(np.clip(p[at].mean(), p[at].min(), p[at].max()))  # a mean's rounding must not leave its own bin
-        error += at.sum() / len(p) * abs(observed["value"] - mean)
-        bins.append(Bin(int(at.sum()), observed["n_groups"], float(p[at].min()), float(p[at].max()), mean, observed))
+        error += at.sum() / len(p) * abs(float(reference[at].mean()) - mean)
+        bins.append(
+            Bin(
+                int(at.sum()),
+                group_codes(groups[at], int(at.sum()))[1],
+                float(p[at].min()),
+                float(p[at].max()),
+                mean,
+                observed,
+            )
+        )
     left = "" if len(bins) == n_bins else f" ({len(bins)} left: ties or few images)"
     said = f"{n_bins} equal-mass bins{left}"
-    found = debiased_ece(reference - p, which, group_codes(groups, len(p))[0])
+    found = debiased_ece(reference - p, which, code)
     debiased = with_interval(
         found.value,
         found.ci95,
@@ -240,7 +251,7 @@ def _with_errors(
     code: np.ndarray,
     n_groups: int,
     how: str,
-) -> list[Value]:
+) -> list[Estimate]:
     errors = logistic_errors(design, reference, linear, code)
     method = f"{how}; clustered sandwich, t with {n_groups - 1} degrees of freedom"
     if errors is None:

@@ -89,3 +89,8 @@ def group_codes(group: ArrayLike, n: int) -> tuple[np.ndarray, int]:
     if (codes < 0).any():
         raise ValueError(f"the group at index {int((codes < 0).argmax())} is missing")
     return codes.astype(np.int64), len(found)
+
+
+def groups_or_images(groups: ArrayLike | None, y_true: ArrayLike) -> ArrayLike:
+    """Return (n,) groups; every image is its own if ``groups`` is None."""
+    return np.arange(np.size(y_true)) if groups is None else groups

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from usvit.estimate import Estimate
 from usvit.metrics.area_interval import METHOD as SCORE_METHOD
 from usvit.metrics.area_interval import degrees_of_freedom, effective_images, few_errors, score_interval
-from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.delong import ABSENT, NO_VARIANCE, area_value, difference_value, placements
 from usvit.metrics.intervals import undefined, with_interval
@@ -110,7 +110,7 @@ def area_covariance(a: AreaParts, b: AreaParts) -> float:
     )
 
 
-def clustered_auc(positive: ArrayLike, score: ArrayLike, group: ArrayLike) -> Value:
+def clustered_auc(positive: ArrayLike, score: ArrayLike, group: ArrayLike) -> Estimate:
     """Compute the area under the ROC curve with an interval that respects patients.
 
     Args:
@@ -119,7 +119,7 @@ def clustered_auc(positive: ArrayLike, score: ArrayLike, group: ArrayLike) -> Va
         group: (n,) int or str, the patient (or duplicate cluster) of each image.
 
     Returns:
-        A Value in [0, 1] with a 95 % interval: on the logit scale, or, near 0 and 1 with few groups of a class, the
+        An Estimate in [0, 1] with a 95 % interval: on the logit scale, or, near 0 and 1 with few groups of a class, the
         score interval of ``area_interval``. It is null with a reason if a class is absent. It has no interval, but a
         reason, if fewer than two groups have a positive (or a negative) or if the variance is 0. An AUC of 0 or 1 has
         the exact bound of ``delong.area_value``. It has a warning if the rarer class has fewer than 50 effective
@@ -152,7 +152,7 @@ def clustered_auc(positive: ArrayLike, score: ArrayLike, group: ArrayLike) -> Va
     )
 
 
-def clustered_difference(positive: ArrayLike, score_a: ArrayLike, score_b: ArrayLike, group: ArrayLike) -> Value:
+def clustered_difference(positive: ArrayLike, score_a: ArrayLike, score_b: ArrayLike, group: ArrayLike) -> Estimate:
     """Compute the AUC of model A minus that of model B on the same images, respecting patients.
 
     Args:
@@ -161,7 +161,7 @@ def clustered_difference(positive: ArrayLike, score_a: ArrayLike, score_b: Array
         group: (n,) int or str.
 
     Returns:
-        A Value in [-1, 1] with "p" (two-sided, normal), as ``delong.difference_value`` describes;
+        An Estimate in [-1, 1] with "p" (two-sided, normal), as ``delong.difference_value`` describes;
         null with a reason if a class is absent.
 
     Raises:

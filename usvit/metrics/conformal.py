@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import beta
 from scipy.stats import t as student
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.checks import check_score, group_codes
 from usvit.metrics.intervals import ALPHA, all_or_none_interval, effective_wilson, undefined, wilson, with_interval
 from usvit.metrics.support import satterthwaite_freedom, steadied_design_effect
@@ -116,7 +116,7 @@ def coverage_range(n_patients: int, alpha: float, *, level: float = 0.9) -> tupl
     return float(low), float(high)
 
 
-def patient_coverage(covered: ArrayLike, group: ArrayLike, *, guarantee: Guarantee) -> Value:
+def patient_coverage(covered: ArrayLike, group: ArrayLike, *, guarantee: Guarantee) -> Estimate:
     """Compute the share of patients for whom a guarantee held, with its interval for these thresholds.
 
     Args:
@@ -126,7 +126,7 @@ def patient_coverage(covered: ArrayLike, group: ArrayLike, *, guarantee: Guarant
             share of images whose set is right.
 
     Returns:
-        A Value with Wilson's interval if each patient counts as 0 or 1, and otherwise for the effective number of
+        An Estimate with Wilson's interval if each patient counts as 0 or 1, and otherwise for the effective number of
         patients that the variance between patients gives, with Student's quantile and Satterthwaite's degrees of
         freedom.
     """

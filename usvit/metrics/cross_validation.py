@@ -14,6 +14,7 @@ scores of different models are never ranked against each other. The variance has
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import expit, logit
@@ -21,12 +22,14 @@ from scipy.stats import f as f_distribution
 from scipy.stats import rankdata
 from scipy.stats import t as student
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.clustered import area_parts
 from usvit.metrics.delong import NO_VARIANCE
 from usvit.metrics.fold_shares import FoldShare, equal_sizes, shares_interval
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, undefined, with_interval
 from usvit.metrics.support import Support, effective_groups
+
+OneEstimate = TypeVar("OneEstimate", bound=Estimate)
 
 METHOD = "mean of folds, clustered, logit t"
 SHARE_METHOD = "mean of folds, clustered Wilson"
@@ -393,8 +396,8 @@ def training_share(
     return TrainingShare(float(np.clip((1 - correlation) / apart, 0.0, 1.0)), int(pairs))
 
 
-def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: int) -> Value:
-    """Create the Value of a mean over folds in [0, 1]: interval on the logit scale with Student's t.
+def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: int) -> Estimate:
+    """Create the Estimate of a mean over folds in [0, 1]: interval on the logit scale with Student's t.
 
     Shares of images, and means of them, have Wilson's interval (``fold_shares``).
 
@@ -434,7 +437,7 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
             f"the folds differ by more than their patients explain ({mean.folds.min():.3f} to {mean.folds.max():.3f}), "
             "so that the models differ, or the folds hold unlike patients; the interval includes this variation"
         )
-        value["warning"] = "; ".join(filter(None, [value.get("warning"), said]))
+        value = value.with_warning(said)
     return with_skipped_folds(value, mean.n_skipped)
 
 
@@ -443,11 +446,10 @@ def _logit_t_interval(value: float, variance: float, freedom: float) -> Interval
     return float(expit(logit(value) - half)), float(expit(logit(value) + half))
 
 
-def with_skipped_folds(value: Value, n_skipped: int) -> Value:
-    """Add a warning to a Value if folds are left out of its mean."""
+def with_skipped_folds(value: OneEstimate, n_skipped: int) -> OneEstimate:
+    """Add a warning to an Estimate if folds are left out of its mean."""
     if n_skipped:
-        said = f"undefined in {n_skipped} folds, which are left out of the mean"
-        value["warning"] = "; ".join(filter(None, [value.get("warning"), said]))
+        return value.with_warning(f"undefined in {n_skipped} folds, which are left out of the mean")
     return value
 
 

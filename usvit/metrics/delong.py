@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.stats import norm
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.intervals import Z, all_or_none_interval, logit_interval, with_interval
 from usvit.metrics.support import Support
 
@@ -30,8 +30,8 @@ def placements(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.
 
 def area_value(
     value: float, variance: float, *, disjoint_pairs: int, n_groups: int, method: str, support: Support | None = None
-) -> Value:
-    """Create the Value of an AUC, or of a mean of AUCs, from its variance (NaN: not estimable).
+) -> Estimate:
+    """Create the Estimate of an AUC, or of a mean of AUCs, from its variance (NaN: not estimable).
 
     An AUC of 0 or 1 has an estimated variance of 0, which would claim certainty. Instead, the bound uses
     ``disjoint_pairs``, the pairs of a positive and a negative that share no group. Each pair is ordered correctly
@@ -55,8 +55,8 @@ def area_value(
 
 def difference_value(
     difference: float, variance: float, *, n_groups: int, method: str, support: Support | None = None
-) -> Value:
-    """Create the Value of a difference of two AUCs: normal interval clipped to [-1, 1], two-sided p.
+) -> Estimate:
+    """Create the Estimate of a difference of two AUCs: normal interval clipped to [-1, 1], two-sided p.
 
     With a variance of 0 there is no interval. Then p is 1 if the difference is 0 (models that rank alike); otherwise
     it is left out.

@@ -1,7 +1,7 @@
 """The mean difference within folds of two models' AUCs on the same images, with its interval and test.
 
 The interval and p come from the logits of both means (``LogitDifference``). ``difference_limits`` reads them back from
-the Value, so that margins are tested with the limits of the interval.
+the Estimate, so that margins are tested with the limits of the interval.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import t as student
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Difference, PairedAreas
 from usvit.metrics.cross_validation import FoldFigure, FoldMean, fold_mean, with_skipped_folds
 from usvit.metrics.delong import NO_VARIANCE
 from usvit.metrics.intervals import ALPHA, undefined, with_interval
@@ -20,12 +20,12 @@ METHOD = "corrected clustered t on the logits of both AUCs (mean difference with
 PLAIN_METHOD = "corrected clustered t (mean difference within folds)"
 """Used if one of the two means is 0 or 1, or does not vary, because it has no logit or no standard error."""
 AREAS = ("a", "b", "error_a", "error_b", "correlation")
-"""Fields of ``LogitDifference`` that a Value holds as "areas"; it has "freedom" itself."""
+"""Fields of ``LogitDifference`` that an Estimate holds as "areas"; it has "freedom" itself."""
 
 Repeats = Sequence[Sequence[FoldFigure | None]]
 
 
-def difference_within_folds(a: Repeats, b: Repeats, share: float, *, absent: str, n_groups: int) -> Value:
+def difference_within_folds(a: Repeats, b: Repeats, share: float, *, absent: str, n_groups: int) -> Difference:
     """Compute the mean over folds of model A's AUC minus model B's, with "p" (two-sided) and its interval.
 
     If there is an interval, "error" and "freedom" are the standard error and the degrees of freedom of the difference,
@@ -52,7 +52,7 @@ def difference_within_folds(a: Repeats, b: Repeats, share: float, *, absent: str
         for part in (lambda pair: pair[0], lambda pair: pair[1], lambda pair: pair[0] - pair[1])
     )
     if mean is None or mean_a is None or mean_b is None:
-        return undefined(absent, n_groups)
+        return Difference.of(undefined(absent, n_groups))
     variance, freedom = mean.variance_with(share)
     n_skipped = sum(len(folds) for folds in a) - sum(len(folds) for folds in known)
     if not variance > NO_VARIANCE:
@@ -62,7 +62,7 @@ def difference_within_folds(a: Repeats, b: Repeats, share: float, *, absent: str
             why = "the models differ in no group, or equally in all groups, so the variance is 0"
             p = 1.0 if abs(mean.value) < 1e-12 else None
         value = with_interval(mean.value, None, method=METHOD, n_groups=mean.n_groups, reason=why, p=p)
-        return with_skipped_folds(value, n_skipped)
+        return with_skipped_folds(Difference.of(value), n_skipped)
     error = float(np.sqrt(variance))
     pair = _logits(mean_a, mean_b, variance, freedom, share)
     if pair is None:
@@ -71,20 +71,20 @@ def difference_within_folds(a: Repeats, b: Repeats, share: float, *, absent: str
     else:
         ends, method, p = pair.interval(ALPHA), METHOD, pair.p
     value = with_interval(mean.value, ends, method=method, n_groups=mean.n_groups, p=p, support=mean.support)
-    value |= {"error": error, "freedom": float(freedom)}
+    found = Difference.of(value, error=error, freedom=float(freedom))
     if pair is not None:
-        value["areas"] = {name: getattr(pair, name) for name in AREAS}
-    return with_skipped_folds(value, n_skipped)
+        found = found.replace(areas=PairedAreas(**{name: getattr(pair, name) for name in AREAS}))
+    return with_skipped_folds(found, n_skipped)
 
 
-def difference_limits(value: Value) -> DifferenceLimits | None:
-    """Return the limits of a Value of ``difference_within_folds``; None without an interval.
+def difference_limits(value: Difference) -> DifferenceLimits | None:
+    """Return the limits of an Estimate of ``difference_within_folds``; None without an interval.
 
-    Without "areas", because an AUC is 0 or 1, they are those of Student's t, as its interval is.
+    Without ``areas``, because an AUC is 0 or 1, they are those of Student's t, as its interval is.
     """
-    if value.get("ci95") is None or not value.get("areas"):
+    if value.ci95 is None or value.areas is None or value.freedom is None:
         return StudentLimits.of(value)
-    return LogitDifference(**{name: value["areas"][name] for name in AREAS}, freedom=value["freedom"])
+    return LogitDifference(**{name: getattr(value.areas, name) for name in AREAS}, freedom=value.freedom)
 
 
 def _logits(a: FoldMean, b: FoldMean, variance: float, freedom: float, share: float) -> LogitDifference | None:

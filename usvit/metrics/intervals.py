@@ -3,11 +3,13 @@
 All intervals are two-sided 95 % intervals. docs/explanation/intervals.md explains their use and coverage.
 """
 
+from typing import Any
+
 import numpy as np
 from scipy.special import expit, logit
 from scipy.stats import beta, norm
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate as Estimate
 from usvit.metrics.support import FEW_GROUPS as FEW_GROUPS
 from usvit.metrics.support import Support
 
@@ -27,8 +29,8 @@ def with_interval(
     reason: str = "",
     p: float | None = None,
     support: Support | None = None,
-) -> Value:
-    """Create the record of a number with its interval for metrics.json.
+) -> Estimate:
+    """Create the estimate of a number.
 
     Args:
         value: the number.
@@ -41,30 +43,28 @@ def with_interval(
             groups: the groups of the rarer class, or the effective number of groups of unequal size.
 
     Returns:
-        {"value", "ci95", "method", "n_groups"}, with "p", "reason" and "warning" if present.
-        Every interval has a warning if it is estimated from fewer than ``FEW_GROUPS`` effective groups.
+        The estimate. Every interval has a warning if it is estimated from fewer than ``FEW_GROUPS`` effective groups.
     """
     if ci95 is None and not reason:
         raise ValueError("a missing interval needs a reason")
-    entry: Value = {
-        "value": float(value),
-        "ci95": None if ci95 is None else [float(ci95[0]), float(ci95[1])],
-        "method": method,
-        "n_groups": int(n_groups),
-    }
-    if p is not None:
-        entry["p"] = float(p)
-    if reason:
-        entry["reason"] = reason
     warning = few_groups_warning(n_groups) if support is None else support.warning
-    if ci95 is not None and warning:
-        entry["warning"] = warning
-    return entry
+    known: dict[str, Any] = {
+        "p": None if p is None else float(p),
+        "reason": reason or None,
+        "warning": None if ci95 is None else warning,
+    }
+    return Estimate(
+        value=float(value),
+        ci95=None if ci95 is None else (float(ci95[0]), float(ci95[1])),
+        method=method,
+        n_groups=int(n_groups),
+        **{key: one for key, one in known.items() if one is not None},
+    )
 
 
-def undefined(reason: str, n_groups: int) -> Value:
-    """Create the Value of a number that cannot be computed: null with the reason."""
-    return {"value": None, "ci95": None, "reason": reason, "n_groups": int(n_groups)}
+def undefined(reason: str, n_groups: int) -> Estimate:
+    """Create the Estimate of a number that cannot be computed: null with the reason."""
+    return Estimate(value=None, ci95=None, reason=reason, n_groups=int(n_groups))
 
 
 def few_groups_warning(n_groups: int) -> str | None:

@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.stats import t as student
 
 from usvit.errors import UsvitError
-from usvit.metrics.basic import Value
+from usvit.estimate import Difference
 from usvit.metrics.intervals import ALPHA, Interval
 
 MarginTest = Literal["noninferiority", "equivalence"]
@@ -53,11 +53,11 @@ class StudentLimits:
     freedom: float
 
     @classmethod
-    def of(cls, value: Value) -> "StudentLimits | None":
-        """Return the limits of a Value that holds its "error" and "freedom"; None without an interval."""
-        if value.get("ci95") is None or "error" not in value:
+    def of(cls, value: Difference) -> "StudentLimits | None":
+        """Return the limits of a difference; None without an interval."""
+        if value.value is None or value.ci95 is None or value.error is None or value.freedom is None:
             return None
-        return cls(value["value"], value["error"], value["freedom"])
+        return cls(value.value, value.error, value.freedom)
 
     def interval(self, alpha: float) -> Interval:
         half = float(student.ppf(1 - alpha / 2, self.freedom)) * self.error

@@ -12,8 +12,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from usvit.estimate import Estimate
 from usvit.metrics.area_interval import few_errors
-from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_prob, group_codes
 from usvit.metrics.clustered import AreaParts, area_covariance, area_parts, clustered_auc
 from usvit.metrics.delong import area_value, difference_value
@@ -49,7 +49,7 @@ def multiclass_auc(
     average: Average = "macro",
     positive: int = 1,
     classes: Sequence[str] | None = None,
-) -> Value:
+) -> Estimate:
     """Compute an AUC over K classes with a clustered interval.
 
     - ``macro``: unweighted mean of the one-vs-rest AUCs of the classes.
@@ -69,8 +69,8 @@ def multiclass_auc(
         classes: K names for a warning about few groups; None takes the numbers.
 
     Returns:
-        A Value. It is null with a reason if a class is absent, because a mean over other classes would be a different
-        quantity. It has no interval in the cases of ``clustered_auc``.
+        It is undefined if a class is absent, because a mean over other classes would be a different quantity.
+        It has no interval in the cases of ``clustered_auc``.
 
     Raises:
         ValueError: a label outside 0 ... K - 1, a probability that is NaN or outside [0, 1], a missing
@@ -96,11 +96,11 @@ def multiclass_auc(
     found = area_value(
         mean.value, variance, disjoint_pairs=mean.disjoint_pairs, n_groups=n_groups, method=method, support=support
     )
-    if found["ci95"] is not None and few_errors(mean.value, support.n_groups):
+    if found.ci95 is not None and few_errors(mean.value, support.n_groups):
         near = (
             "the interval of a mean of AUCs is too short this close to its bound with so few groups of the rarest class"
         )
-        found["warning"] = "; ".join(filter(None, [found.get("warning"), near]))
+        return found.with_warning(near)
     return found
 
 
@@ -112,11 +112,11 @@ def multiclass_difference(
     *,
     average: Average = "macro",
     positive: int = 1,
-) -> Value:
+) -> Estimate:
     """Compute ``multiclass_auc`` of model A minus that of model B on the same images, with p-value.
 
     Returns:
-        A Value with "p" (two-sided, normal), as ``delong.difference_value`` describes; null with a reason
+        An Estimate with "p" (two-sided, normal), as ``delong.difference_value`` describes; null with a reason
         if a class is absent.
 
     Raises:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.bootstrap import N_RESAMPLES
 from usvit.metrics.cross_validation import FoldFigure, fold_mean
 from usvit.metrics.intervals import Z, undefined, with_interval
@@ -49,7 +49,7 @@ class NestedChoice:
     """Figure of the chosen candidate on the test images of each fold."""
     apparent: int
     """The candidate whose mean figure on the test images is best."""
-    apparent_minus_nested: Value
+    apparent_minus_nested: Estimate
     """Figure of the apparent best minus that of the nested choice. It is more than the optimism of choosing on the test
     images: it also contains what is lost because each fold chooses on its few inner validation images."""
 
@@ -211,5 +211,5 @@ def _by_repeat(figures: Figures, repeat: Sequence[int]) -> list[list[FoldFigure 
     return [[one for one, own in zip(figures, repeat, strict=True) if own == number] for number in sorted({*repeat})]
 
 
-def _no_interval(value: float, reason: str, n_groups: int) -> Value:
+def _no_interval(value: float, reason: str, n_groups: int) -> Estimate:
     return with_interval(value, None, method=GAP_METHOD, n_groups=n_groups, reason=reason)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from usvit.estimate import Estimate
 from usvit.metrics.bootstrap import figure_values
-from usvit.metrics.checks import check_positive
-from usvit.metrics.estimate import Estimate, estimate, groups_or_images
+from usvit.metrics.checks import check_positive, groups_or_images
 from usvit.metrics.paired_tests import paired_difference
 from usvit.metrics.prevalence import predictive_values as values_at_prevalence
 
@@ -47,7 +47,7 @@ def sensitivity(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None =
         >>> found.value, found.method
         (0.75, 'wilson')
     """
-    return estimate(_of_decisions(y_true, y_pred, groups)["sensitivity"]["positive"])
+    return _of_decisions(y_true, y_pred, groups)["sensitivity"]["positive"]
 
 
 def specificity(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None = None) -> Estimate:
@@ -70,7 +70,7 @@ def specificity(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None =
         >>> specificity([0, 0, 1], [0, 1, 1]).value
         0.5
     """
-    return estimate(_of_decisions(y_true, y_pred, groups)["specificity"]["positive"])
+    return _of_decisions(y_true, y_pred, groups)["specificity"]["positive"]
 
 
 def accuracy(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None = None) -> Estimate:
@@ -93,7 +93,7 @@ def accuracy(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None = No
         >>> accuracy(["benign", "normal", "benign"], ["benign", "normal", "normal"]).value
         0.6666666666666666
     """
-    return estimate(_of_classes(y_true, y_pred, groups)["accuracy"])
+    return _of_classes(y_true, y_pred, groups)["accuracy"]
 
 
 def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None = None) -> Estimate:
@@ -116,7 +116,7 @@ def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | 
         >>> balanced_accuracy([0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]).value
         0.625
     """
-    return estimate(_of_classes(y_true, y_pred, groups)["balanced_accuracy"])
+    return _of_classes(y_true, y_pred, groups)["balanced_accuracy"]
 
 
 def predictive_values(
@@ -147,10 +147,10 @@ def predictive_values(
     """
     if prevalence is None:
         found = _of_decisions(y_true, y_pred, groups)
-        return PredictiveValues(estimate(found["ppv"]["positive"]), estimate(found["npv"]["positive"]))
+        return PredictiveValues(found["ppv"]["positive"], found["npv"]["positive"])
     reference, called = _decisions(y_true, y_pred)
     values = values_at_prevalence(reference, called, np.asarray(groups_or_images(groups, reference)), prevalence)
-    return PredictiveValues(estimate(values["ppv"]), estimate(values["npv"]))
+    return PredictiveValues(values["ppv"], values["npv"])
 
 
 def mcnemar(y_true: ArrayLike, pred_a: ArrayLike, pred_b: ArrayLike, groups: ArrayLike | None = None) -> Estimate:
@@ -180,7 +180,7 @@ def mcnemar(y_true: ArrayLike, pred_a: ArrayLike, pred_b: ArrayLike, groups: Arr
     truth, a, b = (np.asarray(one) for one in (y_true, pred_a, pred_b))
     if truth.ndim != 1 or not len(truth) or not truth.shape == a.shape == b.shape:
         raise ValueError(f"expected three arrays of one length n >= 1, got shapes {truth.shape}, {a.shape}, {b.shape}")
-    return estimate(paired_difference(a == truth, b == truth, groups_or_images(groups, truth), of="images"))
+    return paired_difference(a == truth, b == truth, groups_or_images(groups, truth), of="images")
 
 
 def figures_of(reference: np.ndarray, prob: np.ndarray, groups: ArrayLike | None) -> dict[str, Any]:

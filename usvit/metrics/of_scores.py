@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from usvit.estimate import Estimate
 from usvit.metrics.calibration_statistics import LOWEST_PROB, N_BINS, calibration_line, log_odds, reliability
-from usvit.metrics.checks import check_positive
+from usvit.metrics.checks import check_positive, groups_or_images
 from usvit.metrics.clustered import clustered_auc, clustered_difference
-from usvit.metrics.estimate import Estimate, estimate, groups_or_images
+from usvit.metrics.intervals import undefined
 from usvit.metrics.of_decisions import figures_of
 from usvit.metrics.proportions import check_binary, clustered_share
 from usvit.metrics.threshold_choice import Rule, choose_threshold, outcome
@@ -58,7 +59,7 @@ def auc(y_true: ArrayLike, y_score: ArrayLike, groups: ArrayLike | None = None) 
         >>> found.value, found.n_groups
         (0.75, 4)
     """
-    return estimate(clustered_auc(y_true, y_score, groups_or_images(groups, y_true)))
+    return clustered_auc(y_true, y_score, groups_or_images(groups, y_true))
 
 
 def auc_difference(
@@ -85,7 +86,7 @@ def auc_difference(
         >>> found.value
         0.25
     """
-    return estimate(clustered_difference(y_true, score_a, score_b, groups_or_images(groups, y_true)))
+    return clustered_difference(y_true, score_a, score_b, groups_or_images(groups, y_true))
 
 
 def sensitivity_at(
@@ -164,7 +165,7 @@ def brier(y_true: ArrayLike, y_prob: ArrayLike, groups: ArrayLike | None = None)
         0.125
     """
     reference, p, _ = check_binary(y_true, y_prob, groups)
-    return estimate(figures_of(reference, np.stack([1 - p, p], axis=1), groups)["brier_vs_rest"]["positive"])
+    return figures_of(reference, np.stack([1 - p, p], axis=1), groups)["brier_vs_rest"]["positive"]
 
 
 def calibration(
@@ -197,11 +198,11 @@ def calibration(
     line = calibration_line(reference, log_odds(np.log(np.maximum(both, LOWEST_PROB)), 1), groups)
     error = reliability(reference, p, groups, n_bins=n_bins)
     return Calibration(
-        slope=estimate(line.slope),
-        intercept=estimate(line.intercept),
-        in_the_large=estimate(line.in_the_large),
-        ece=estimate(error.ece),
-        ece_debiased=estimate(error.ece_debiased),
+        slope=line.slope,
+        intercept=line.intercept,
+        in_the_large=line.in_the_large,
+        ece=error.ece,
+        ece_debiased=error.ece_debiased,
         brier=brier(reference, p, groups),
     )
 
@@ -211,8 +212,7 @@ def _at_target(y_true: ArrayLike, y_score: ArrayLike, rule: Rule, name: str, gro
     own = np.asarray(groups_or_images(groups, reference))
     choice = choose_threshold(reference, y_score, rule)
     if choice.threshold is None:
-        return Estimate(None, None, "", len(np.unique(own)), reason=choice.reason)
+        return undefined(choice.reason or "", len(np.unique(own)))
     called = np.asarray(y_score, dtype=np.float64) >= choice.threshold
-    found = estimate(getattr(outcome(reference, called, own, interval=clustered_share), name))
-    warning = "; ".join(filter(None, [found.warning, IN_SAMPLE]))
-    return Estimate(found.value, found.ci95, found.method, found.n_groups, found.reason, warning)
+    found: Estimate = getattr(outcome(reference, called, own, interval=clustered_share), name)
+    return found.with_warning(IN_SAMPLE)

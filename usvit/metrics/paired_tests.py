@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom, chi2, t
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Difference, Estimate
 from usvit.metrics.checks import check_positive, group_codes
 from usvit.metrics.clustered_wilson import ShareSums, share_freedom
 from usvit.metrics.intervals import ALPHA, Interval, undefined, with_interval
@@ -131,7 +131,7 @@ def mover(shares: Sequence[float], ends: Sequence[Interval], correlation: float)
     return max(low, -1.0), min(high, 1.0)
 
 
-def paired_difference(hits_a: ArrayLike, hits_b: ArrayLike, group: ArrayLike, *, of: str) -> Value:
+def paired_difference(hits_a: ArrayLike, hits_b: ArrayLike, group: ArrayLike, *, of: str) -> Estimate:
     """Compute the share of hits of model A minus that of model B on the same images.
 
     The interval combines the Wilson intervals of the two shares and accounts for their correlation between groups. The
@@ -143,7 +143,7 @@ def paired_difference(hits_a: ArrayLike, hits_b: ArrayLike, group: ArrayLike, *,
         of: description of the images in the plural, for the reason if there are none.
 
     Returns:
-        A Value in [-1, 1] with "p"; null with a reason if n is 0.
+        An Estimate in [-1, 1] with "p"; null with a reason if n is 0.
 
     Raises:
         ValueError: as ``checks.check_positive`` and ``checks.group_codes``; the lengths differ.
@@ -170,7 +170,7 @@ def paired_difference(hits_a: ArrayLike, hits_b: ArrayLike, group: ArrayLike, *,
     )
 
 
-def corrected_t(differences: ArrayLike, test_over_train: float) -> Value:
+def corrected_t(differences: ArrayLike, test_over_train: float) -> Difference:
     """Compute Nadeau and Bengio's t-test of the mean difference over folds (or repeated splits).
 
     The folds share most of their training images, so the variance of their mean is not S^2 / J: 1/J becomes
@@ -183,8 +183,8 @@ def corrected_t(differences: ArrayLike, test_over_train: float) -> Value:
             validation split.
 
     Returns:
-        A Value of the mean with "p" (two-sided, J - 1 degrees of freedom), "n_folds", and the "error" and "freedom" of
-        its interval. It has no n_groups because it counts folds. It has no interval and p if J is 1 or all differences
+        The mean with ``p`` (two-sided, J - 1 degrees of freedom), ``n_folds``, and the ``error`` and ``freedom`` of its
+        interval. It has no n_groups because it counts folds. It has no interval and p if J is 1 or all differences
         are equal (p is 1 if they are 0).
 
     Raises:
@@ -200,17 +200,17 @@ def corrected_t(differences: ArrayLike, test_over_train: float) -> Value:
     if not test_over_train > 0:
         raise ValueError(f"n_test / n_train is {test_over_train}, expected a positive number")
     mean, n = float(d.mean()), len(d)
-    value: Value = {"value": mean, "ci95": None, "method": "Nadeau-Bengio corrected t", "n_folds": n}
+    value = Difference(value=mean, ci95=None, method="Nadeau-Bengio corrected t", n_folds=n)
     if n == 1:
-        return {**value, "reason": "a variance needs at least two folds"}
+        return value.replace(reason="a variance needs at least two folds")
     error = float(np.sqrt((1 / n + test_over_train) * d.var(ddof=1)))
     if error <= 1e-15:
-        value["reason"] = "the difference is the same in all folds, so the variance is 0"
-        return {**value, "p": 1.0} if mean == 0 else value
+        value = value.replace(reason="the difference is the same in all folds, so the variance is 0")
+        return value.replace(p=1.0) if mean == 0 else value
     half = float(t.ppf(1 - ALPHA / 2, n - 1)) * error
-    value |= {"error": error, "freedom": float(n - 1)}
-    ends = [max(mean - half, -1.0), min(mean + half, 1.0)]
-    return {**value, "ci95": ends, "p": 2 * float(t.sf(abs(mean) / error, n - 1))}
+    ends = max(mean - half, -1.0), min(mean + half, 1.0)
+    p = 2 * float(t.sf(abs(mean) / error, n - 1))
+    return value.replace(ci95=ends, error=error, freedom=float(n - 1), p=p)
 
 
 def holm(p: Mapping[Name, float | None], exclusive: Mapping[Name, Hashable] | None = None) -> dict[Name, float | None]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from usvit.errors import UsvitError
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.clustered_wilson import ShareSums, share_freedom
 from usvit.metrics.intervals import Interval, undefined, with_interval
 from usvit.metrics.support import support_of
@@ -33,7 +33,7 @@ def check_prevalence(prevalence: float) -> float:
 
 def predictive_values(
     reference: np.ndarray, called: np.ndarray, group: np.ndarray, prevalence: float
-) -> dict[str, Value]:
+) -> dict[str, Estimate]:
     """Compute PPV and NPV of decisions at a stated prevalence, with 95 % intervals that respect patients.
 
     Args:
@@ -43,7 +43,7 @@ def predictive_values(
         prevalence: share of positives, in (0, 1), taken as known.
 
     Returns:
-        {"ppv", "npv"}, each a Value; null with a reason if a class is absent or no image has this decision.
+        {"ppv", "npv"}, each an Estimate; null with a reason if a class is absent or no image has this decision.
 
     Raises:
         UsvitError: as ``check_prevalence``.
@@ -62,7 +62,7 @@ def predictive_values(
     of_positive, of_negative = (ShareSums.of(hits, code) for hits, code in zip(decided, codes, strict=True))
     up, down = (share_freedom(hits, code) for hits, code in zip(decided, codes, strict=True))
     support = min((support_of(code) for code in codes), key=lambda one: one.effective)
-    found: dict[str, Value] = {}
+    found: dict[str, Estimate] = {}
     odds = prevalence / (1 - prevalence)
     for name, above, own, below, other, of in (
         # PPV = 1 / (1 + 1 / (odds * LR+)); NPV likewise, with the chances exchanged.

@@ -5,22 +5,22 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.clustered_wilson import METHOD, ONE_GROUP, share_interval
 from usvit.metrics.intervals import undefined, wilson, with_interval
 from usvit.metrics.support import support_of
 
-ShareInterval = Callable[[np.ndarray, np.ndarray], Value]
+ShareInterval = Callable[[np.ndarray, np.ndarray], Estimate]
 """Function of (n,) bool hits and (n,) groups, n >= 1, that returns the share with its interval: ``clustered_share``."""
 
 
-def point(value: float, n_groups: int, method: str = "point estimate") -> Value:
-    """Create the Value of a number without an interval."""
-    return {"value": float(value), "ci95": None, "method": method, "n_groups": n_groups}
+def point(value: float, n_groups: int, method: str = "point estimate") -> Estimate:
+    """Create the Estimate of a number without an interval."""
+    return Estimate(value=float(value), ci95=None, method=method, n_groups=n_groups)
 
 
-def share(hits: np.ndarray, group: np.ndarray, *, of: str, interval: ShareInterval | None = None) -> Value:
+def share(hits: np.ndarray, group: np.ndarray, *, of: str, interval: ShareInterval | None = None) -> Estimate:
     """Compute the share of hits among n images; undefined if n is 0.
 
     Args:
@@ -36,7 +36,7 @@ def share(hits: np.ndarray, group: np.ndarray, *, of: str, interval: ShareInterv
     return interval(hits, group)
 
 
-def clustered_share(hits: ArrayLike, group: ArrayLike) -> Value:
+def clustered_share(hits: ArrayLike, group: ArrayLike) -> Estimate:
     """Compute the share of hits with the interval that ``bootstrap.figure_values`` uses for a proportion.
 
     The interval is Wilson's if every image has its own group; otherwise it is Wilson's for an effective number of
@@ -47,7 +47,7 @@ def clustered_share(hits: ArrayLike, group: ArrayLike) -> Value:
         group: (n,) int or str.
 
     Returns:
-        A Value; without an interval, but with a reason, if several images are all of one group.
+        An Estimate; without an interval, but with a reason, if several images are all of one group.
 
     Raises:
         ValueError: as ``checks.check_positive`` and ``checks.group_codes``.

@@ -18,7 +18,7 @@ from scipy.stats import f as f_distribution
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.checks import check_score, group_codes
 from usvit.metrics.intervals import ALPHA, undefined, with_interval
 from usvit.metrics.proportions import clustered_share
@@ -39,7 +39,7 @@ Float = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RepeatFigures:
-    """Figures of repeated measurements; each is a ``Value``.
+    """Figures of repeated measurements; each is a ``Estimate``.
 
     Attributes:
         icc_form: the form of the intraclass correlation, in the notation of Shrout and Fleiss.
@@ -52,12 +52,12 @@ class RepeatFigures:
     """
 
     icc_form: str
-    bias: Value
-    within_sd: Value
-    coefficient: Value
-    lower: Value
-    upper: Value
-    icc: Value
+    bias: Estimate
+    within_sd: Estimate
+    coefficient: Estimate
+    lower: Estimate
+    upper: Estimate
+    icc: Estimate
 
 
 def unordered_repeats(value: ArrayLike, thing: ArrayLike, group: ArrayLike) -> RepeatFigures:
@@ -174,7 +174,7 @@ def paired_repeats(first: ArrayLike, second: ArrayLike, group: ArrayLike) -> Rep
     )
 
 
-def flip_rate(flipped: ArrayLike, group: ArrayLike) -> Value:
+def flip_rate(flipped: ArrayLike, group: ArrayLike) -> Estimate:
     """Compute the share of pairs whose decisions differ, with Wilson's interval for an effective number of pairs.
 
     Flips are rare and may gather in a few patients, who then determine the variance, so that Student's quantile has
@@ -254,17 +254,17 @@ class _Jackknife:
             return half, half
         return 3 * float(np.log(middle + half / 3)), -3 * float(np.log(middle - half / 3))
 
-    def plain(self, name: str) -> Value:
+    def plain(self, name: str) -> Estimate:
         value, away = self._value[name], self.away(name)
         return self._entry(value, None if away is None else (value - away[0], value + away[1]))
 
-    def root(self, name: str, factor: float) -> Value:
+    def root(self, name: str, factor: float) -> Estimate:
         """Return ``factor`` times the square root of a variance whose logarithm is the figure."""
         value, away = self._value[name], self.away(name)
         ends = None if away is None else (_root(value - away[0], factor), _root(value + away[1], factor))
         return self._entry(_root(value, factor), ends)
 
-    def explained(self, error: str, total: str, per_thing: float) -> Value:
+    def explained(self, error: str, total: str, per_thing: float) -> Estimate:
         """Return 1 less the ratio of two variances whose logarithms are the figures, such as an ICC.
 
         An ICC of k measurements of each thing cannot lie below -1 / (k - 1). If the jackknife's interval does, which
@@ -291,7 +291,7 @@ class _Jackknife:
         why = f"{why}, the least possible value"
         return with_interval(icc, ends, method=F_METHOD, n_groups=n, reason=why, support=self._support)
 
-    def limit(self, factor: float) -> Value:
+    def limit(self, factor: float) -> Estimate:
         """Return the bias plus ``factor`` standard deviations, by the recovery of variance estimates."""
         bias, value = self._value["bias"], self._value["log variance"]
         limit = bias + _root(value, factor)
@@ -307,7 +307,7 @@ class _Jackknife:
             ends = (limit - _joined(of_bias[0], down, r), limit + _joined(of_bias[1], up, r))
         return self._entry(limit, ends)
 
-    def _entry(self, value: float, ends: tuple[float, float] | None) -> Value:
+    def _entry(self, value: float, ends: tuple[float, float] | None) -> Estimate:
         n = self._support.n_groups
         if np.isnan(value):
             return undefined("there are no two groups to compare", n)
@@ -346,9 +346,9 @@ def _checked(value: ArrayLike, group: ArrayLike) -> tuple[NDArray[np.int64], int
     return code, n_groups, x
 
 
-def _mirrored(one: Value) -> Value:
-    ends = one["ci95"]
-    return {**one, "value": 0.0 - one["value"], "ci95": None if ends is None else [-ends[1], -ends[0]]}
+def _mirrored(one: Estimate) -> Estimate:
+    assert one.value is not None
+    return one.replace(value=0.0 - one.value, ci95=None if one.ci95 is None else (-one.ci95[1], -one.ci95[0]))
 
 
 def _ratio(part: Float, whole: Float) -> Float:

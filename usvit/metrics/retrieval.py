@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
 from usvit.metrics.checks import group_codes
 from usvit.metrics.intervals import undefined, with_interval
@@ -171,7 +171,7 @@ def mean_precisions(
     *,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
-) -> dict[str, Value]:
+) -> dict[str, Estimate]:
     """Compute mean average precisions with 95 % intervals; queries of a patient are resampled together.
 
     The searched collection is fixed, so an interval holds for other queries to the same keys. All rankings use the

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, effective_wilson, with_interval
 from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect, support_of
@@ -36,7 +36,7 @@ class RiskCoverage:
     lower: tuple[float | None, ...]
     """Lower end of the pointwise 95 % band; None where there is no interval."""
     upper: tuple[float | None, ...]
-    area: Value
+    area: Estimate
     """AURC: the mean over images of the error among all images that are accepted no later; 0 is perfect."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import t as student
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.clustered import clustered_auc
 from usvit.metrics.cross_validation import (
@@ -32,7 +32,7 @@ CHANGE_METHOD = "difference of independent estimates (MOVER)"
 RATIO_METHOD = "ratio of sums over groups, log t"
 
 
-def mean_area_of_networks(positive: np.ndarray, scores: np.ndarray, group: np.ndarray) -> Value:
+def mean_area_of_networks(positive: np.ndarray, scores: np.ndarray, group: np.ndarray) -> Estimate:
     """Compute the mean AUC of M networks on the same images, with an interval that respects patients.
 
     Args:
@@ -45,10 +45,10 @@ def mean_area_of_networks(positive: np.ndarray, scores: np.ndarray, group: np.nd
     code, n_groups = group_codes(group, len(positive))
     mean = fold_mean([[area_figure(positive, one, code, n_groups)] for one in scores])
     value = _given_networks(mean, n_groups)
-    return value if value["value"] is None else {**value, "method": "mean of networks, clustered, logit t"}
+    return value if value.value is None else value.replace(method="mean of networks, clustered, logit t")
 
 
-def mean_area_of_folds(positive: np.ndarray, score: np.ndarray, group: np.ndarray, fold: np.ndarray) -> Value:
+def mean_area_of_folds(positive: np.ndarray, score: np.ndarray, group: np.ndarray, fold: np.ndarray) -> Estimate:
     """Compute the mean AUC over folds, each of the network that did not see the fold.
 
     Args:
@@ -65,36 +65,35 @@ def mean_area_of_folds(positive: np.ndarray, score: np.ndarray, group: np.ndarra
     return _given_networks(fold_mean([figures]), n_groups)
 
 
-def independent_change(after: Value, before: Value) -> Value:
+def independent_change(after: Estimate, before: Estimate) -> Estimate:
     """Compute a figure on one set of patients minus the same figure on other patients.
 
     Args:
         after, before: estimates from disjoint sets of patients, each with its 95 % interval.
 
     Returns:
-        A Value without p. It has no interval, with the reason, if one of the two has none.
+        An Estimate without p. It has no interval, with the reason, if one of the two has none.
 
     Source: Zou & Donner (2008), Statistics in Medicine 27:1693, eq. 7 (MOVER); for proportions Newcombe (1998),
     Statistics in Medicine 17:873, method 10.
     """
-    groups = int(after.get("n_groups", 0)) + int(before.get("n_groups", 0))
-    for side in (after, before):
-        if side["value"] is None:
-            return undefined(side["reason"], groups)
-    difference = after["value"] - before["value"]
-    if after["ci95"] is None or before["ci95"] is None:
+    groups = (after.n_groups or 0) + (before.n_groups or 0)
+    if after.value is None or before.value is None:
+        return undefined((after if after.value is None else before).reason or "", groups)
+    difference = after.value - before.value
+    if after.ci95 is None or before.ci95 is None:
         why = "one of the two figures has no interval"
         return with_interval(difference, None, method=CHANGE_METHOD, n_groups=groups, reason=why)
-    low = math.hypot(after["value"] - after["ci95"][0], before["ci95"][1] - before["value"])
-    high = math.hypot(after["ci95"][1] - after["value"], before["value"] - before["ci95"][0])
+    low = math.hypot(after.value - after.ci95[0], before.ci95[1] - before.value)
+    high = math.hypot(after.ci95[1] - after.value, before.value - before.ci95[0])
     found = with_interval(difference, (difference - low, difference + high), method=CHANGE_METHOD, n_groups=groups)
-    warnings = [side["warning"] for side in (after, before) if side.get("warning")]
-    return {**found, "warning": warnings[0]} if warnings else found
+    warning = after.warning or before.warning
+    return found.replace(warning=warning) if warning else found
 
 
 def paired_change(
     a: Sequence[Sequence[FoldFigure | None]], b: Sequence[Sequence[FoldFigure | None]], n_groups: int
-) -> Value:
+) -> Estimate:
     """Compute the mean difference of the AUCs of two networks on the same images, A minus B, over folds.
 
     The interval includes chance in training at its upper bound (``WHOLE_SHARE``), because two networks are compared.
@@ -106,7 +105,7 @@ def paired_change(
     return difference_within_folds(a, b, WHOLE_SHARE, absent=ABSENT, n_groups=n_groups)
 
 
-def observed_to_expected(positive: np.ndarray, prob: np.ndarray, group: np.ndarray) -> Value:
+def observed_to_expected(positive: np.ndarray, prob: np.ndarray, group: np.ndarray) -> Estimate:
     """Compute the number of positive images divided by the number that the probabilities predict.
 
     Args:
@@ -115,7 +114,7 @@ def observed_to_expected(positive: np.ndarray, prob: np.ndarray, group: np.ndarr
         group: (n,) int or str.
 
     Returns:
-        A Value above 0 with an interval on the logarithmic scale from the variance of the sums over groups; 1 is
+        An Estimate above 0 with an interval on the logarithmic scale from the variance of the sums over groups; 1 is
         perfect, and above 1 positives are more frequent than predicted.
 
     Source: Debray et al. (2017), BMJ 356:i6460, on the logarithm of O:E; the variance between groups as that of a ratio
@@ -140,8 +139,8 @@ def observed_to_expected(positive: np.ndarray, prob: np.ndarray, group: np.ndarr
     return with_interval(value, ci95, method=RATIO_METHOD, n_groups=n_groups, support=support_of(code))
 
 
-def _given_networks(mean: FoldMean | None, n_groups: int) -> Value:
-    """Return the Value of a mean whose networks are taken as given: their differences are not sampling error."""
+def _given_networks(mean: FoldMean | None, n_groups: int) -> Estimate:
+    """Return the Estimate of a mean whose networks are taken as given: their differences are not sampling error."""
     if mean is not None:
         mean = dataclasses.replace(mean, by_repeat=np.array([mean.value]))
     return mean_value(mean, 0.0, absent=ABSENT, n_groups=n_groups)

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Estimate
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.proportions import ShareInterval, share
 
@@ -74,10 +74,10 @@ class ThresholdOutcome:
     false_positive: int
     true_negative: int
     false_negative: int
-    sensitivity: Value
-    specificity: Value
-    ppv: Value
-    npv: Value
+    sensitivity: Estimate
+    specificity: Estimate
+    ppv: Estimate
+    npv: Estimate
 
 
 def choose_threshold(positive: ArrayLike, score: ArrayLike, rule: Rule) -> Choice:
@@ -163,7 +163,7 @@ def outcome(
         raise ValueError(f"{len(decided)} decisions on {len(reference)} images")
     n_groups = group_codes(groups, len(reference))[1]
 
-    def among(images: np.ndarray, hits: np.ndarray, of: str) -> Value:
+    def among(images: np.ndarray, hits: np.ndarray, of: str) -> Estimate:
         return share(hits[images], groups[images], of=of, interval=interval)
 
     return ThresholdOutcome(

@@ -66,9 +66,9 @@ class ObservedRun:
             UsvitError: the run has no calibration line, or its probabilities do not rise with the positives.
         """
         line = calibration_line(self.positive, self.log_odds, self.code)
-        slope, intercept = line.slope["value"], line.intercept["value"]
-        if slope is None or slope <= 0:
-            why = line.slope.get("reason", "the slope is not above 0")
+        slope, intercept = line.slope.value, line.intercept.value
+        if slope is None or intercept is None or slope <= 0:
+            why = line.slope.reason or "the slope is not above 0"
             raise UsvitError(
                 f"{self.name} has no calibration line to plan from ({why}). Leave --like out, and give --auc and "
                 "--prevalence."

@@ -34,7 +34,7 @@ from usvit.records.best import (
     BestWinner,
     LeftOutRun,
 )
-from usvit.records.calibration import CalibrationRecord, ConformalFit, FittedThreshold
+from usvit.records.calibration import CalibrationRecord, ConformalFit, CorrectedShare, FittedThreshold
 from usvit.records.compare import BothWays, CompareRecord, EquivalenceClaim, Pair
 from usvit.records.ensemble import EnsembleFoldRecord, EnsembleRecord, MemberNetwork, MemberRun
 from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
@@ -122,11 +122,11 @@ from usvit.records.test import TestRecord, TestRow
 from usvit.records.upstream import (
     PretrainRecord,
     Recommended,
+    TransferEstimate,
     TransferRecord,
     TransferRow,
-    TransferValue,
 )
-from usvit.records.values import MeanSd, PlainValue, Value
+from usvit.records.values import MeanSd
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
@@ -188,6 +188,7 @@ __all__ = [
     "ConformalFit",
     "ConformalRecord",
     "ContaminationRecord",
+    "CorrectedShare",
     "CsvRow",
     "DecisionCurveRecord",
     "DimensionName",
@@ -234,7 +235,6 @@ __all__ = [
     "Pair",
     "PaperSpeed",
     "PhantomRecord",
-    "PlainValue",
     "PlanAssumptions",
     "PlanCriterion",
     "PlanDesign",
@@ -281,11 +281,10 @@ __all__ = [
     "TestRecord",
     "TestRow",
     "ThresholdRecord",
+    "TransferEstimate",
     "TransferRecord",
     "TransferRow",
-    "TransferValue",
     "UpstreamRecord",
-    "Value",
     "WorstCase",
     "check_record",
     "fitting",

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from usvit.errors import UsvitError
+from usvit.estimate import content_of
 from usvit.files import read_json, write_json
 from usvit.records.migrations import migrate
 from usvit.representation import Summarised
@@ -142,7 +143,8 @@ def write_record(path: Path, content: dict[str, Any], model: type[OneRecord], *,
 
     Args:
         path: The file; it is replaced as a whole.
-        content: The keys, which are written in this order, after ``schema_version`` if it is not among them.
+        content: The keys, which are written in this order, after ``schema_version`` if it is not among them. Estimates
+            may be values.
         model: Model of this kind of file.
         mode: Permissions of a new file, before the umask.
 
@@ -152,10 +154,9 @@ def write_record(path: Path, content: dict[str, Any], model: type[OneRecord], *,
     Raises:
         UsvitError: If a key has an invalid value, or the file cannot be written.
     """
-    content = _with_version(content, model)
-    as_read = json.loads(json.dumps(content))  # tuples become lists
+    as_read = json.loads(json.dumps(content_of(_with_version(content, model))))  # tuples become lists
     record = _checked(as_read, model, path, "This is a bug in usvit: please report it.")[1]
-    write_json(path, content, mode=mode)
+    write_json(path, as_read, mode=mode)
     return record
 
 

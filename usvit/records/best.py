@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from usvit.estimate import Estimate
 from usvit.records.base import Count, FileRecord, Fold, Name, Number, Record, Text, key
-from usvit.records.values import PlainValue
 
 MAX_CANDIDATES = 1000
 
@@ -26,7 +26,7 @@ class BestCandidate(Record):
     parameters: Count = key("Parameters of its networks of one fold.")
     validation: BestValidation = key("Mean over the folds of the figure on their inner validation images.")
     within_one_se: bool = key("true if it is within one standard error of the best.")
-    test: PlainValue = key("Mean over folds on the test images. Comparing candidates by it makes the best look better.")
+    test: Estimate = key("Mean over folds on the test images. Comparing candidates by it makes the best look better.")
 
 
 class BestFold(Record):
@@ -46,7 +46,7 @@ class ApparentBest(Record):
     """Candidate with the best figure on the test images. Reported as it is, the figure is too good."""
 
     name: Text
-    test: PlainValue
+    test: Estimate
 
 
 class BestWinner(Record):
@@ -83,9 +83,9 @@ class BestRecord(FileRecord):
     n_repeats: Count
     candidates: Annotated[list[BestCandidate], Field(min_length=1, max_length=MAX_CANDIDATES)]
     folds: Annotated[list[BestFold], Field(min_length=1, max_length=10_000)]
-    nested: PlainValue = key("Figure of the choosing procedure, with its interval.")
+    nested: Estimate = key("Figure of the choosing procedure, with its interval.")
     apparent: ApparentBest
-    apparent_minus_nested: PlainValue = key(
+    apparent_minus_nested: Estimate = key(
         "Apparent best minus nested, with its interval; for Brier scores with the sign reversed. It is more than the "
         "optimism of choosing on the test images, because it also contains what is lost as each fold chooses on its "
         "few inner validation images."

@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from usvit.estimate import Estimate, Interval
 from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.metrics_external import SeenAnswer
-from usvit.records.values import Interval, PlainValue
 
 MAX_IMAGES = 1_000_000
 _Hashes = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=MAX_IMAGES)]
@@ -23,7 +23,7 @@ class FittedTemperature(Record):
     reason: Text | None = key("Reason why there is no temperature.", minLength=1)
 
 
-class CorrectedShare(PlainValue):
+class CorrectedShare(Estimate):
     """Sensitivity or specificity at a threshold that was chosen on the same images."""
 
     value: Share | None

@@ -4,8 +4,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from usvit.estimate import Difference, Interval
 from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
-from usvit.records.values import Interval, MeanSd, Value
+from usvit.records.values import MeanSd, ShareValue
 
 _Margin = Annotated[float, Field(gt=0, lt=0.5)]
 _HOLM_CLAIMS = (
@@ -16,49 +17,20 @@ _VERDICT = "Null if the figure is not the primary one."
 _HOLM = "p_holm is corrected for all p-values of this section, of all pairs."
 
 
-class PairedAreas(Record):
-    """Mean AUCs within folds of both runs, from whose logits the interval and p of their difference follow."""
-
-    a: Share
-    b: Share
-    error_a: Annotated[Number, Field(gt=0)] = key("Standard error, with the training share of the difference.")
-    error_b: Annotated[Number, Field(gt=0)]
-    correlation: Annotated[Number, Field(ge=-1, le=1)] = key("Correlation of the two estimates.")
-
-
-class ComparedValue(Value):
-    """Figure of a run or difference of two runs, with its interval."""
-
-    value: Annotated[float, Field(ge=-1, le=1)] | None
-    n_folds: Count | None = optional(minimum=1)
-    n_skipped: Count | None = optional("Folds in which an AUC is undefined.")
-    n_repeats: Count | None = optional(minimum=1)
-    training_share: Share | None = optional(
-        "Share of the variance within folds that is due to what the models learnt by chance; this share counts twice."
-    )
-    p: Share | None = optional("Two-sided p-value of a difference; absent if it cannot be computed.", null=True)
-    p_holm: Share | None = optional("p-value after Holm's correction over the pairs.", null=True)
-    error: Annotated[Number, Field(ge=0)] | None = optional(
-        "Standard error of a difference over folds, from which intervals of other levels follow."
-    )
-    freedom: Annotated[Number, Field(ge=0)] | None = optional("Degrees of freedom of Student's t.")
-    areas: PairedAreas | None = optional("Absent if an AUC is 0 or 1: the interval is symmetric then.")
-
-
 class ComparedRun(Record):
     """Figures of one run: pooled over folds, except headline and mean_sd."""
 
     name: Name
-    headline: ComparedValue = key(
+    headline: ShareValue = key(
         "AUC of the positive class against the rest: the mean within the folds of all repeats, with the interval that "
         "holds under cross-validation. It equals headline.auc of metrics.json."
     )
-    auc: ComparedValue = key("AUC of the positive class against the rest.")
-    auc_macro_ovr: ComparedValue
-    accuracy: ComparedValue
-    balanced_accuracy: ComparedValue
-    sensitivity: ComparedValue = key("Sensitivity of the positive class.")
-    specificity: ComparedValue = key("Specificity of the positive class.")
+    auc: ShareValue = key("AUC of the positive class against the rest.")
+    auc_macro_ovr: ShareValue
+    accuracy: ShareValue
+    balanced_accuracy: ShareValue
+    sensitivity: ShareValue = key("Sensitivity of the positive class.")
+    specificity: ShareValue = key("Specificity of the positive class.")
     mean_sd: dict[str, MeanSd] = key("Mean and SD of the same figures over folds. The SD is not a confidence interval.")
 
 
@@ -79,8 +51,8 @@ class DecisionDifference(Record):
     """Difference of sensitivity and specificity at one rule: the mean over folds if there are several."""
 
     rule: Text = key("'most probable class', or the rule of an operating point.", minLength=1)
-    sensitivity: ComparedValue | None
-    specificity: ComparedValue | None
+    sensitivity: Difference | None
+    specificity: Difference | None
     reason: Text | None = key("Reason why one of the two runs has no such decision.", minLength=1)
 
 
@@ -91,7 +63,7 @@ class SubgroupDifference(Record):
     level: Text = key(minLength=1)
     n_images: Count = key(minimum=1)
     n_groups: Count = key(minimum=1)
-    auc: ComparedValue
+    auc: Difference
 
 
 class Verdict(Record):
@@ -174,17 +146,17 @@ class Pair(Record):
 
     a: Name
     b: Name
-    headline: ComparedValue = key(
+    headline: Difference = key(
         "Comparison of the training procedures: the mean difference of AUCs within the folds of all repeats. The "
         "variance counts groups and allows for the training images that folds share."
     )
-    auc: ComparedValue = key(
+    auc: Difference = key(
         "Comparison of these predictions: the difference of AUCs on the pooled images (of the first repeat); the "
         "variance counts groups."
     )
-    auc_macro_ovr: ComparedValue
+    auc_macro_ovr: Difference
     mcnemar: McNemar
-    auc_over_folds: ComparedValue = key(
+    auc_over_folds: Difference = key(
         "Mean over folds of the difference within the fold, with the corrected t test of Nadeau and Bengio."
     )
     decisions: list[DecisionDifference] = key(
@@ -197,7 +169,7 @@ class Pair(Record):
         "Difference of AUCs in each subgroup (data set, device, BI-RADS, size), pooled; the models are taken as given. "
         f"{_HOLM}"
     )
-    accuracy: ComparedValue = key("Difference of the accuracies, computed as those of decisions.")
+    accuracy: Difference = key("Difference of the accuracies, computed as those of decisions.")
     non_inferiority: NonInferiority | None = optional("Absent if it was not tested.")
     equivalence: Equivalence | None = optional("Absent if it was not tested.")
 

@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from usvit.estimate import Estimate
 from usvit.records.base import Count, FileRecord, Fold, Name, Number, Record, Sha256, Share, Text, key, optional
 from usvit.records.test import TestPreprocessing
-from usvit.records.values import PlainValue
 
 _Png = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}\.png$")]
 _Grid = Annotated[list[Count], Field(min_length=2, max_length=2)]
@@ -63,10 +63,10 @@ class AgainstMasks(Record):
     n_images: Count = key("Images with a mask whose map is not blank.")
     n_groups: Count
     n_blank: Count = key("Images with a mask whose map is blank; they are in no mean.")
-    pointing: PlainValue = key("Pointing game.")
-    share: PlainValue = key("Mean share of the map in the mask.")
-    area: PlainValue = key("Mean share of the image that the lesion covers: the chance level of both.")
-    centre: PlainValue = key("Pointing game of a map that always points at the image's centre.")
+    pointing: Estimate = key("Pointing game.")
+    share: Estimate = key("Mean share of the map in the mask.")
+    area: Estimate = key("Mean share of the image that the lesion covers: the chance level of both.")
+    centre: Estimate = key("Pointing game of a map that always points at the image's centre.")
 
 
 class LayerRecord(Record):

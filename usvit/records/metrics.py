@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, model_validator
 
+from usvit.estimate import Estimate
 from usvit.records.base import Classes, Count, FileRecord, Name, Record, Text, key, optional
 from usvit.records.guarantees import ConformalRecord, SelectiveRecord
 from usvit.records.metrics_calibration import ClassifierCalibrationRecord
@@ -19,7 +20,7 @@ from usvit.records.metrics_figures import (
     MeanSdRecord,
 )
 from usvit.records.model import ContaminationRecord
-from usvit.records.values import ShareValue, Value
+from usvit.records.values import ShareValue
 
 
 class Level(Record):
@@ -43,10 +44,10 @@ class LevelDifference(Record):
     n_groups: Count = key("Groups of the level.", minimum=1)
     n_images_against: Count = key("Images on the other side.", minimum=1)
     n_groups_against: Count = key("Groups on the other side.", minimum=1)
-    auc: Value = key("Difference of the AUCs of the positive class against the rest.")
-    accuracy: Value
-    sensitivity: Value = key("Difference of the sensitivities of the positive class, by the most probable class.")
-    specificity: Value = key("Difference of the specificities, by the most probable class.")
+    auc: Estimate = key("Difference of the AUCs of the positive class against the rest.")
+    accuracy: Estimate
+    sensitivity: Estimate = key("Difference of the sensitivities of the positive class, by the most probable class.")
+    specificity: Estimate = key("Difference of the specificities, by the most probable class.")
 
 
 class Subgrouping(Record):

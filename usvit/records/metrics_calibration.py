@@ -4,9 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from usvit.estimate import Estimate
 from usvit.records.base import Count, Fold, Name, Number, Record, Share, Text, key
 from usvit.records.metrics_figures import Counts
-from usvit.records.values import NonNegative, ShareValue, Value
+from usvit.records.values import NonNegative, ShareValue
 
 
 class BinRecord(Record):
@@ -44,16 +45,18 @@ class BrierParts(Record):
     resolution: Number
     uncertainty: Number
     within_bins: Number
-    skill: Value = key("1 - score / uncertainty.")
+    skill: Estimate = key("1 - score / uncertainty.")
 
 
 class ClassCalibration(Record):
     """Calibration of one class against the rest."""
 
     reliability: ReliabilityRecord
-    slope: Value = key("1 is ideal; below 1 the probabilities are too extreme.")
-    intercept: Value = key("Fitted together with the slope; 0 is ideal.")
-    in_the_large: Value = key("Intercept with the slope fixed at 1; above 0 the class is more frequent than predicted.")
+    slope: Estimate = key("1 is ideal; below 1 the probabilities are too extreme.")
+    intercept: Estimate = key("Fitted together with the slope; 0 is ideal.")
+    in_the_large: Estimate = key(
+        "Intercept with the slope fixed at 1; above 0 the class is more frequent than predicted."
+    )
     brier: BrierParts
 
 
@@ -73,9 +76,9 @@ class CalibrationOfFold(Record):
     fold: Fold
     ece: ShareValue
     ece_debiased: ShareValue
-    slope: Value
-    intercept: Value
-    in_the_large: Value
+    slope: Estimate
+    intercept: Estimate
+    in_the_large: Estimate
 
 
 class RecalibratedRecord(Record):
@@ -88,9 +91,9 @@ class RecalibratedRecord(Record):
     brier: ShareValue
     ece: ShareValue
     ece_debiased: ShareValue
-    slope: Value
-    intercept: Value
-    in_the_large: Value
+    slope: Estimate
+    intercept: Estimate
+    in_the_large: Estimate
 
 
 class ScalingOfFold(Record):

@@ -4,8 +4,9 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field, model_validator
 
+from usvit.estimate import Estimate
 from usvit.records.base import Classes, Count, Fold, Record, Share, Text, key, optional
-from usvit.records.values import MeanSd, NonNegative, ShareValue, Value
+from usvit.records.values import MeanSd, NonNegative, ShareValue
 
 OneFigure = TypeVar("OneFigure", ShareValue, MeanSd)
 Counts = dict[str, Count]
@@ -22,10 +23,10 @@ class MainFigures(Record, Generic[OneFigure]):
     sensitivity: dict[str, OneFigure]
     specificity: dict[str, OneFigure]
 
-    def figure(self, name: str, of: str | None = None) -> OneFigure:
-        """Return a figure by its name; ``of`` names the class of a figure that each class has (for auc, its key)."""
+    def figure(self, name: str, of: str) -> OneFigure:
+        """Return a figure by its name; that of the class ``of`` if each class has one."""
         found = getattr(self, name)
-        figure: OneFigure = found if of is None else found[of]
+        figure: OneFigure = found[f"{of}_vs_rest" if name == "auc" else of] if isinstance(found, dict) else found
         return figure
 
 
@@ -58,7 +59,7 @@ class MeanSdRecord(AllFigures[MeanSd]):
 class FiguresRecord(AllFigures[ShareValue]):
     """Figures of one set of images."""
 
-    mcc: Value = key("Matthews' correlation coefficient over all classes, -1 to 1.")
+    mcc: Estimate = key("Matthews' correlation coefficient over all classes, -1 to 1.")
     log_loss: NonNegative = key("Mean of -ln(probability of the reference class), in nats.")
 
 

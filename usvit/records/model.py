@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from usvit.estimate import Interval
 from usvit.records.base import (
     FROZEN,
     OPEN,
@@ -20,7 +21,6 @@ from usvit.records.base import (
     key,
     optional,
 )
-from usvit.records.values import Interval
 
 MAX_SIDE = 4096
 """Largest side of the network's input, in pixels."""

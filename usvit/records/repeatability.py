@@ -4,22 +4,23 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from usvit.estimate import Estimate
 from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Text, key, optional
-from usvit.records.values import NonNegative, ShareValue, Value
+from usvit.records.values import NonNegative, ShareValue
 
 
 class AgreementRecord(Record):
     """Agreement of repeated scores on one scale, with 95 % intervals that count groups."""
 
-    bias: Value = key("Mean of the changed score less the original one; null for repeats without an order.")
+    bias: Estimate = key("Mean of the changed score less the original one; null for repeats without an order.")
     within_sd: NonNegative = key("Standard deviation of the scores of one image, lesion or frame.")
     repeatability_coefficient: NonNegative = key(
         "1.96 sqrt(2) within_sd: 95 % of the differences of two scores of one thing are smaller, if they are normally "
         "distributed."
     )
-    lower_limit: Value = key("Lower limit of agreement of the difference of two scores.")
-    upper_limit: Value = key("Upper limit of agreement.")
-    icc: Value = key("Intraclass correlation of the form icc_form.")
+    lower_limit: Estimate = key("Lower limit of agreement of the difference of two scores.")
+    upper_limit: Estimate = key("Upper limit of agreement.")
+    icc: Estimate = key("Intraclass correlation of the form icc_form.")
     icc_form: Name = key("ICC(1,1) for repeats without an order, ICC(2,1) for an image before and after a change.")
 
 

@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from usvit.estimate import Interval
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Sha256, Share, Text, key
-from usvit.records.values import Interval
 
 DimensionName = Literal["width", "depth", "mlp"]
 _Positive = Annotated[Number, Field(gt=0)]

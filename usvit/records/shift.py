@@ -2,9 +2,10 @@
 
 from typing import ClassVar, Literal
 
+from usvit.estimate import Estimate, Interval
 from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.model import ContaminationRecord
-from usvit.records.values import Interval, ShareValue, Value
+from usvit.records.values import ShareValue
 
 
 class ShiftSet(Record):
@@ -42,8 +43,8 @@ class ShiftSide(Record):
     auc: ShareValue = key("Positive class against the rest.")
     sensitivity: ShareValue
     specificity: ShareValue
-    slope: Value = key("Slope of the calibrated log-odds; 1 is perfect.")
-    observed_expected: Value = key("Positive images divided by their expected number; 1 is perfect.")
+    slope: Estimate = key("Slope of the calibrated log-odds; 1 is perfect.")
+    observed_expected: Estimate = key("Positive images divided by their expected number; 1 is perfect.")
     ppv: ShareValue = key("At the prevalence of this file, by Bayes' rule.")
     npv: ShareValue = key("At the prevalence of this file, by Bayes' rule.")
 
@@ -58,15 +59,15 @@ class ShiftDeployed(ShiftSide):
 class ShiftChange(Record):
     """External minus internal figures of single networks, which are on different patients."""
 
-    auc: Value
-    sensitivity: Value
-    specificity: Value
+    auc: Estimate
+    sensitivity: Estimate
+    specificity: Estimate
 
 
 class ShiftPaired(Record):
     """External minus internal AUC on the same images of the left-out set."""
 
-    auc: Value
+    auc: Estimate
     n_images: Count
 
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from usvit.estimate import Interval
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key, optional
-from usvit.records.values import Interval
 
 MAX_RUNS = 100_000
 State = Literal["waiting", "running", "finished", "failed"]

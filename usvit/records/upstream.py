@@ -4,9 +4,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from usvit.estimate import Estimate
 from usvit.records.base import Classes, Count, FileRecord, Fold, Name, Number, Record, Share, Text, key, optional
 from usvit.records.model import TUNE, ContaminationRecord
-from usvit.records.values import PlainValue
 
 
 class KeptWeights(Record):
@@ -54,7 +54,7 @@ class Dropped(Record):
     in_training: Count | None = key("Test images with the same pixels as a training or validation image.")
 
 
-class TransferValue(PlainValue):
+class TransferEstimate(Estimate):
     """Figure with its 95 % interval."""
 
     covers: Text | None = optional(
@@ -66,19 +66,19 @@ class TransferValue(PlainValue):
 class RetrievalIntervals(Record):
     """Intervals of the retrieval figures: queries are resampled, those of a patient together; the keys are fixed."""
 
-    mean_average_precision: TransferValue | None = optional()
-    map_conditioned: TransferValue | None = optional()
-    map_oracle: TransferValue | None = optional()
-    coarse_accuracy: TransferValue | None = optional()
+    mean_average_precision: TransferEstimate | None = optional()
+    map_conditioned: TransferEstimate | None = optional()
+    map_oracle: TransferEstimate | None = optional()
+    coarse_accuracy: TransferEstimate | None = optional()
 
 
 class TransferRow(Record):
     """Line of the printed table."""
 
     name: Text
-    accuracy: TransferValue
+    accuracy: TransferEstimate
     mean_class_accuracy: Share
-    first_draw: TransferValue | None = optional(
+    first_draw: TransferEstimate | None = optional(
         "Accuracy of the first draw with the interval over test images, only for fewshot."
     )
     mean_average_precision: Share | None = optional(null=True)
@@ -131,7 +131,7 @@ class Candidate(Record):
     upstream_val_accuracy: Number | None
     upstream_validation: Text | None
     downstream_val_accuracy: Number | None
-    test: TransferValue
+    test: TransferEstimate
 
 
 class ChoiceRecord(Record):
@@ -144,7 +144,7 @@ class ChoiceRecord(Record):
 class ChoiceDifference(Record):
     """Difference between the two choices on the test images."""
 
-    accuracy: TransferValue
+    accuracy: TransferEstimate
     mcnemar: dict[str, Any] | None
 
 

@@ -4,7 +4,6 @@ from .claims import claim_lines as claim_lines
 from .claims import claims_title as claims_title
 from .comparison import compare
 from .content import Options
-from .formatting import clear_of as clear_of
 from .formatting import p_words as p_words
 from .formatting import plural as plural
 from .formatting import usefulness as usefulness

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from usvit.estimate_text import clear_of
 from usvit.records import BothWays, CompareRecord, EquivalenceClaim, Pair
-from usvit.reports.formatting import clear_of
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from matplotlib.figure import Figure
 from usvit.arguments import checked_arguments
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
+from usvit.estimate import Estimate
+from usvit.estimate_text import WORDS, clear_of_zero, estimate_text
 from usvit.evaluation import (
     AREA,
     SUBGROUP_COLUMNS,
@@ -34,7 +37,6 @@ from usvit.evaluation import (
     fold_ratio,
     headline_section,
     judge_margin,
-    listed,
     mean_and_sd,
     open_beside,
     open_predictions,
@@ -49,17 +51,18 @@ from usvit.files import OutputFolder, write_text
 from usvit.markup import latex_text, markdown_text
 from usvit.metrics.basic import roc
 from usvit.metrics.checks import group_codes
+from usvit.metrics.figure_table import HEADLINE
 from usvit.metrics.margin_tests import MarginTest, check_margin, check_test
 from usvit.metrics.paired_tests import holm
 from usvit.metrics.support import few_groups_sentences
-from usvit.records import CompareRecord, MeanSd, PlainValue, write_record
+from usvit.records import CompareRecord, MeanSd, write_record
 from usvit.reports.claims import claim_lines, claims_title
-from usvit.reports.formatting import clear_of, p_words
 from usvit.reports.formatting import listed as listed_words
+from usvit.reports.formatting import p_words
 from usvit.reports.svg import DASHES, GRID, INK, MUTED, N_SERIES, SERIES, drawing_style, to_svg
 
 FILES = ("compare.json", "compare.md", "compare.tex", "compare.html")
-FIGURES = ("auc_macro_ovr", "accuracy", "balanced_accuracy", "sensitivity", "specificity")
+FIGURES = tuple(row.key for row in HEADLINE if row.key not in ("auc", "brier"))
 TESTS = ("headline", "auc", "auc_macro_ovr", "mcnemar", "auc_over_folds")
 TITLES = {
     "headline": "mean difference of AUCs within folds, corrected",
@@ -141,7 +144,7 @@ def compare(
     folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
     output = OutputFolder(folder, "a comparison", files=FILES)
     output.refuse_other_files()
-    content = listed(compare_predictions(opened, names, margin, claim, primary))
+    content = compare_predictions(opened, names, margin, claim, primary)
     tables = [rows_of(one.table, "test", opened[0].classes) for one in opened]
     k = opened[0].classes.index(opened[0].positive)
     curves = [roc(rows.label == k, rows.prob[:, k]) for rows in tables]
@@ -185,10 +188,9 @@ def compare_predictions(
         pair["accuracy"] = compare_accuracy(decided[name_a], decided[name_b], ratio)
         pairs.append(pair)
     for test in (*TESTS, "accuracy"):
-        adjusted = holm({index: pair[test].get("p") for index, pair in enumerate(pairs)})
+        adjusted = holm({index: _p_of(pair[test]) for index, pair in enumerate(pairs)})
         for index, pair in enumerate(pairs):
-            if "p" in pair[test]:
-                pair[test]["p_holm"] = adjusted[index]
+            pair[test] = _with_holm(pair[test], adjusted[index])
     correct_section(pairs, "decisions", DECISION_FIGURES)
     _add_subgroups(pairs, first, decided)
     declared = None if margin is None else _add_claims(pairs, decided, margin, claim, primary)
@@ -220,6 +222,18 @@ def compare_predictions(
         "primary_figure": declared,
         "warnings": said,
     }
+
+
+def _p_of(test: Estimate | dict[str, Any]) -> float | None:
+    p: float | None = test.p if isinstance(test, Estimate) else test["p"]
+    return p
+
+
+def _with_holm(test: Estimate | dict[str, Any], p_holm: float | None) -> Estimate | dict[str, Any]:
+    """Add a corrected p to a difference, or to McNemar's test."""
+    if isinstance(test, Estimate):
+        return test if test.p is None else test.replace(p_holm=p_holm)
+    return {**test, "p_holm": p_holm}
 
 
 def _ratio(decided: Sequence[Decided]) -> float:
@@ -263,7 +277,7 @@ def _own(one: Predictions, classes: list[str], positive: str) -> dict[str, Any]:
     def headline(figures: dict[str, Any]) -> dict[str, Any]:
         own = {"auc": figures["auc"][f"{positive}_vs_rest"]}
         for name in FIGURES:
-            own[name] = figures[name] if "value" in figures[name] else figures[name][positive]
+            own[name] = figures[name] if isinstance(figures[name], Estimate) else figures[name][positive]
         return own
 
     own = headline(pooled)
@@ -390,14 +404,10 @@ def _render(template: str, record: CompareRecord, **more: Any) -> str:
     return environment.get_template(template).render(**values, **more)
 
 
-def _figure(value: PlainValue, dash: str = "–") -> str:
+def _figure(value: Estimate, dash: str = "–") -> str:
     """``0.921 (0.884–0.947)``, as journals print it."""
-    if value.value is None:
-        return "undefined"
-    if value.ci95 is None:
-        return f"{value.value:.3f}"
-    low, high = (clear_of(end, 0.0) for end in value.ci95)
-    return f"{value.value:.3f} ({low}{' to ' if value.ci95[0] < 0 else dash}{high})"
+    style = replace(WORDS, between=dash, between_negative=" to ", end=clear_of_zero())
+    return estimate_text(value, style)
 
 
 def _spread(one: MeanSd, sign: str = " ± ") -> str:

@@ -7,18 +7,11 @@ import yaml
 
 from usvit.data.datasets import DataCard, card_facts, card_names, read_prose
 from usvit.errors import UsvitError
-from usvit.evaluation import decided_at, listed, rows_of
+from usvit.estimate import Estimate
+from usvit.evaluation import decided_at, rows_of
+from usvit.metrics.figure_table import main_table
 from usvit.metrics.prevalence import check_prevalence, prevalence_section
-from usvit.records import (
-    AtPrevalence,
-    AuditRecord,
-    MeanSd,
-    MetricsRecord,
-    RunRecord,
-    Value,
-    fitting,
-    load_record,
-)
+from usvit.records import AtPrevalence, AuditRecord, MeanSd, MetricsRecord, RunRecord, fitting, load_record
 from usvit.reports.author_answers import Answers
 from usvit.reports.cases import Cases, find_cases
 from usvit.reports.checklists import Checklist, fill_checklists
@@ -87,9 +80,9 @@ class Measure:
     """One row of the main table."""
 
     name: str
-    headline: Value
+    headline: Estimate
     """The value that a reader should quote: the mean within folds, or the pooled value without a headline."""
-    pooled: Value
+    pooled: Estimate
     spread: MeanSd
     """Mean and SD of the folds."""
 
@@ -206,26 +199,21 @@ def _at_prevalence(run: Run, prevalence: float | None) -> AtPrevalence | None:
     rows = rows_of(run.test, "test", run.metrics.classes)
     decided = decided_at(rows, run.metrics.positive_class, run.metrics.operating_points)
     found = prevalence_section(decided.reference, decided.called, rows.group, prevalence)
-    return AtPrevalence.model_validate(listed(found))
+    return AtPrevalence.model_validate(found)
 
 
 def _headline(metrics: MetricsRecord) -> tuple[Measure, ...]:
     pooled, means, positive = metrics.pooled, metrics.mean_sd, metrics.positive_class
-    own, area = metrics.headline, f"{positive}_vs_rest"
-    names = [
-        ("Accuracy", "accuracy", None),
-        ("Balanced accuracy", "balanced_accuracy", None),
-        (f"AUC, {positive} vs rest", "auc", area),
-        ("AUC, mean of all classes vs rest", "auc_macro_ovr", None),
-        (f"Sensitivity, {positive}", "sensitivity", positive),
-        (f"Specificity, {positive}", "specificity", positive),
-    ]
-    if len(metrics.classes) == 2:
-        del names[3]  # the same number
-    rows = []
-    for name, key, of in names:
-        rows.append(Measure(name, getattr(own, key), pooled.figure(key, of), means.figure(key, of)))
-    return tuple(rows)
+    own = metrics.headline
+    return tuple(
+        Measure(
+            row.titled(str(row.page), positive),
+            getattr(own, row.key),
+            pooled.figure(row.key, positive),
+            means.figure(row.key, positive),
+        )
+        for row in main_table(len(metrics.classes))
+    )
 
 
 def _plots(run: Run) -> dict[str, Plot]:
@@ -257,19 +245,14 @@ def _plots(run: Run) -> dict[str, Plot]:
     return plots
 
 
-def _strip_rows(metrics: MetricsRecord) -> list[tuple[str, Value, list[float], float | None]]:
+def _strip_rows(metrics: MetricsRecord) -> list[tuple[str, Estimate, list[float], float | None]]:
     positive = metrics.positive_class
-    places: list[tuple[str, str, str | None]] = [
-        ("Accuracy", "accuracy", None),
-        ("Balanced accuracy", "balanced_accuracy", None),
-    ]
-    places += [("AUC", "auc", f"{positive}_vs_rest"), ("Sensitivity", "sensitivity", positive)]
-    places += [("Specificity", "specificity", positive)]
     rows = []
-    for name, key, of in places:
-        values = [fold.figure(key, of).value for fold in metrics.folds]
+    for row in main_table(n_classes=2):
+        values = [fold.figure(row.key, positive).value for fold in metrics.folds]
         known = [value for value in values if value is not None]
-        rows.append((name, metrics.pooled.figure(key, of), known, metrics.mean_sd.figure(key, of).mean))
+        mean = metrics.mean_sd.figure(row.key, positive).mean
+        rows.append((str(row.page), metrics.pooled.figure(row.key, positive), known, mean))
     return rows
 
 

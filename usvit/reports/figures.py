@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.metrics import precision_recall_curve
 
+from usvit.estimate import Estimate
 from usvit.metrics.basic import roc
-from usvit.records import Value
 from usvit.reports.roc_band import roc_band
 from usvit.reports.svg import DASHES, N_SERIES, LegendEntry, Pens, Plot
 
@@ -109,7 +109,7 @@ def precision_recall(test: pd.DataFrame, positive: str, average: str, *, by_fold
     return Plot("precision-recall", title, draw, tuple(legend))
 
 
-def fold_strip(rows: Sequence[tuple[str, Value, list[float], float | None]]) -> Plot:
+def fold_strip(rows: Sequence[tuple[str, Estimate, list[float], float | None]]) -> Plot:
     """Plot the value of each fold, their mean, and the pooled value with its interval, on one axis for each measure.
 
     Args:
@@ -125,7 +125,7 @@ def fold_strip(rows: Sequence[tuple[str, Value, list[float], float | None]]) -> 
             if mean is not None:
                 axes.plot([mean, mean], [at - 0.31, at - 0.03], color=pens.ink, linewidth=1.4)
             if pooled.value is not None:
-                ends = pooled.ci95 or []
+                ends = list(pooled.ci95 or ())
                 axes.plot(ends, [at + 0.2] * len(ends), color=pens.series[0], linewidth=1.8)
                 axes.plot(pooled.value, at + 0.2, "D", color=pens.series[0], markersize=4.5)
                 lowest = min([lowest, pooled.value, *ends])

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from usvit.records import RiskCoverageRecord, RuleOutPoint, Value
+from usvit.estimate import Estimate
+from usvit.records import RiskCoverageRecord, RuleOutPoint
 from usvit.reports.figures import SQUARE, square
 from usvit.reports.svg import LegendEntry, Pens, Plot
 
@@ -70,5 +71,5 @@ def rule_out_plot(points: Sequence[RuleOutPoint]) -> Plot:
     return Plot("rule-out", title, draw, legend)
 
 
-def _values(values: Sequence[Value]) -> np.ndarray:
+def _values(values: Sequence[Estimate]) -> np.ndarray:
     return np.array([one.value for one in values], dtype=np.float64)

@@ -1,12 +1,15 @@
 """Numbers and lists as text for reports."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jinja2 import Undefined
 
 from usvit.data.splits import contamination_warning
-from usvit.records import ContaminationRecord, DecisionCurveRecord, MeanSd, PlainValue
+from usvit.estimate import Estimate
+from usvit.estimate_text import WORDS, clear_of, estimate_text, fixed, interval_text
+from usvit.records import ContaminationRecord, DecisionCurveRecord, MeanSd
 
 NOT_RECORDED = "not recorded"
 
@@ -18,30 +21,24 @@ def contaminated_sentence(found: Iterable[ContaminationRecord] | None) -> str | 
 
 def decimals(value: Any, digits: int = 3) -> str:
     """``0.8667`` -> ``0.867``; accepts a number or a value with its interval."""
-    number = value.value if isinstance(value, PlainValue) else value
+    number = value.value if isinstance(value, Estimate) else value
     return absent(number) or f"{number:.{digits}f}"
 
 
 def interval(value: Any, digits: int = 3) -> str:
     """``0.812 to 0.901``, the 95 % interval of a value; empty if it has none."""
-    ends = value.ci95 if isinstance(value, PlainValue) else None
-    return f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f}" if ends else ""
+    return interval_text(value, replace(WORDS, number=fixed(digits))) if isinstance(value, Estimate) else ""
 
 
-def estimate(value: PlainValue, digits: int = 3) -> str:
+def estimate(value: Estimate, digits: int = 3) -> str:
     """``0.867 (95 % interval 0.812 to 0.901)``, ``undefined: no image of class 'x'``."""
-    if value.value is None:
-        return f"undefined: {value.reason or 'no reason recorded'}"
-    ends = interval(value, digits)
-    return decimals(value, digits) + (f" (95 % interval {ends})" if ends else "")
+    undefined = f"undefined: {value.reason or 'no reason recorded'}"
+    return estimate_text(value, replace(WORDS, number=fixed(digits), before=" (95 % interval ", undefined=undefined))
 
 
-def short(value: PlainValue | None) -> str:
+def short(value: Estimate | None) -> str:
     """``0.867 (0.812 to 0.901)``, ``undefined``."""
-    if value is None or value.value is None:
-        return "undefined"
-    ends = interval(value)
-    return decimals(value) + (f" ({ends})" if ends else "")
+    return "undefined" if value is None else estimate_text(value, WORDS)
 
 
 def spread(one: MeanSd) -> str:
@@ -53,23 +50,6 @@ def spread(one: MeanSd) -> str:
 
 LEVELS = (0.025, 0.05)
 """Levels that a p-value is compared with: one-sided and two-sided."""
-
-
-def clear_of(number: float, *limits: float, digits: int = 3, sign: str = "") -> str:
-    """``-0.0498`` with the limit -0.05, ``0.051`` otherwise: so many digits that rounding crosses and meets no limit.
-
-    A bound of -0.0498 that is printed as -0.050 contradicts the verdict that it lies above -0.05.
-
-    >>> clear_of(-0.0498, -0.05), clear_of(-0.0512, -0.05), clear_of(-0.05, -0.05)
-    ('-0.0498', '-0.051', '-0.050')
-    """
-    text = f"{number:{sign}.{digits}f}"
-    while digits < 8 and any(
-        (float(text) > one) != (number > one) or (float(text) < one) != (number < one) for one in limits
-    ):
-        digits += 1
-        text = f"{number:{sign}.{digits}f}"
-    return text
 
 
 def p_words(p: float | None) -> str:

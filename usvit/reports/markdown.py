@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from usvit.estimate import Estimate
 from usvit.markup import markdown_text as text
-from usvit.records import OutcomeRecord, ProcedureRecord, Value
+from usvit.records import OutcomeRecord, ProcedureRecord
 from usvit.reports.content import ReportContent
 from usvit.reports.contradictions import MAX_SHOWN, contradictions, contradictions_sentences
 from usvit.reports.evaluations import COUNTS
@@ -296,7 +297,7 @@ def _differences(content: ReportContent) -> str:
     return "Differences between subgroups, with Holm's correction for all of them:\n\n" + _rows(header, rows)
 
 
-def _or_reason(value: Value) -> str:
+def _or_reason(value: Estimate) -> str:
     """Format a difference; without an interval, with the reason."""
     if value.value is not None and value.ci95 is None and value.reason:
         return f"{short(value)} (no interval: {text(value.reason)})"

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from usvit.records import MetricsRecord, Value
+from usvit.estimate import Estimate
+from usvit.metrics.figure_table import AVERAGES, HEADLINE
+from usvit.records import MetricsRecord
 from usvit.reports.formatting import counted, listed, plural
 
 TITLES = {"mean": "mean of the images", "max": "maximum of the images"}
 """How the probabilities of a patient's images become one."""
-FIGURES = ("auc", "accuracy", "sensitivity", "specificity")
+FIGURES = tuple(row.key for row in HEADLINE if row.key != "brier" and row.key not in AVERAGES)
 
 
 @dataclass(frozen=True)
@@ -19,9 +21,9 @@ class PatientFigure:
     """One of ``TITLES``."""
     name: str
     """One of ``FIGURES``."""
-    headline: Value
+    headline: Estimate
     """The mean within folds."""
-    pooled: Value
+    pooled: Estimate
 
 
 def patient_figures(metrics: MetricsRecord) -> Iterator[PatientFigure]:
@@ -32,8 +34,7 @@ def patient_figures(metrics: MetricsRecord) -> Iterator[PatientFigure]:
     for how, title in TITLES.items():
         headline, pooled = getattr(patients.headline, how), getattr(patients, how)
         for name in FIGURES:
-            of = f"{positive}_vs_rest" if name == "auc" else None if name == "accuracy" else positive
-            yield PatientFigure(title, name, getattr(headline, name), pooled.figure(name, of))
+            yield PatientFigure(title, name, getattr(headline, name), pooled.figure(name, positive))
 
 
 def patients_sentence(metrics: MetricsRecord) -> str:

@@ -2,20 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 
-from usvit.records import MetricsRecord, PlainValue
+from usvit.estimate import Estimate
+from usvit.metrics import figure_table
+from usvit.records import MetricsRecord
 from usvit.reports.formatting import listed
 from usvit.reports.patients import patient_figures
 
-Named = Iterable[tuple[str, PlainValue | None]]
+Named = Iterable[tuple[str, Estimate | None]]
 
-HEADLINE = {
-    "auc": "AUC",
-    "auc_macro_ovr": "mean AUC of the classes",
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-}
+HEADLINE = {row.key: row.in_sentence for row in figure_table.HEADLINE if row.key != "brier"}
 
 
 def remarks(values: Named, *, warnings: bool = True) -> list[str]:
@@ -43,10 +38,9 @@ def remarks(values: Named, *, warnings: bool = True) -> list[str]:
 def headline_remarks(metrics: MetricsRecord, *, pooled: bool = True) -> list[str]:
     """Return the remarks on the main table; ``pooled`` adds those on its pooled figures."""
     own, positive = metrics.headline, metrics.positive_class
-    of = {"auc": f"{positive}_vs_rest", "sensitivity": positive, "specificity": positive}
-    values: list[tuple[str, PlainValue | None]] = [(title, getattr(own, key)) for key, title in HEADLINE.items()]
+    values: list[tuple[str, Estimate | None]] = [(title, getattr(own, key)) for key, title in HEADLINE.items()]
     if pooled and len(metrics.folds) > 1:
-        values += [(f"{title}, pooled", metrics.pooled.figure(key, of.get(key))) for key, title in HEADLINE.items()]
+        values += [(f"{title}, pooled", metrics.pooled.figure(key, positive)) for key, title in HEADLINE.items()]
     if len(metrics.classes) == 2:
         values = [one for one in values if not one[0].startswith(HEADLINE["auc_macro_ovr"])]
     return remarks(values)
@@ -56,13 +50,9 @@ def class_remarks(metrics: MetricsRecord) -> list[str]:
     """Return the remarks on the figures of each class; their numbers of groups are in the warnings of the run."""
     return remarks(
         (
-            (f"{figure}, {name}", getattr(metrics.pooled, key)[of.format(name)])
+            (f"{HEADLINE[key]}, {name}", metrics.pooled.figure(key, name))
             for name in metrics.classes
-            for figure, key, of in (
-                ("sensitivity", "sensitivity", "{}"),
-                ("specificity", "specificity", "{}"),
-                ("AUC", "auc", "{}_vs_rest"),
-            )
+            for key in ("sensitivity", "specificity", "auc")
         ),
         warnings=False,
     )
@@ -71,7 +61,7 @@ def class_remarks(metrics: MetricsRecord) -> list[str]:
 def point_remarks(metrics: MetricsRecord) -> list[str]:
     """Return the remarks on the operating points: of the procedure, and given these thresholds."""
 
-    def values() -> Iterator[tuple[str, PlainValue | None]]:
+    def values() -> Iterator[tuple[str, Estimate | None]]:
         for point in metrics.operating_points:
             for outcome, kind in ((point.procedure, " (procedure)"), (point.pooled, "")):
                 if outcome is None:
@@ -90,7 +80,7 @@ def point_remarks(metrics: MetricsRecord) -> list[str]:
 def patient_remarks(metrics: MetricsRecord) -> list[str]:
     """Return the remarks on the figures by patient."""
 
-    def values() -> Iterator[tuple[str, PlainValue | None]]:
+    def values() -> Iterator[tuple[str, Estimate | None]]:
         for one in patient_figures(metrics):
             yield f"{HEADLINE[one.name]} by patient", one.headline
             yield f"{HEADLINE[one.name]} by patient", one.pooled

@@ -148,7 +148,7 @@ def _record(
         ],
         constant=sweep.constant,  # type: ignore[arg-type]
         compute_reference=surface.compute_reference,
-        compute=[float(sweep.compute.min()), float(sweep.compute.max())],
+        compute=(float(sweep.compute.min()), float(sweep.compute.max())),
         n_budgets=sweep.n_budgets,
         xi=surface.xi,
         c=_identified(surface.c, limits(data, spare)),
@@ -208,7 +208,7 @@ def _identified(value: float, found: Sequence[float] | Array) -> ScalingValue:
     low, high = (float(one) for one in found)
     if high > WIDEST * low:
         return _missing(f"its 95 % band of {low:.3g} to {high:.3g} is wider than a factor of {WIDEST:g}")
-    return ScalingValue(value=value, ci95=[low, high], reason=None)
+    return ScalingValue(value=value, ci95=(low, high), reason=None)
 
 
 def _missing(reason: str) -> ScalingValue:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
+from usvit.estimate_text import HasInterval, Style, estimate_text, fixed
 from usvit.files import write_text
-from usvit.records import ScalingRecord, ScalingValue, ShapeRecord
+from usvit.records import ScalingRecord, ShapeRecord
 from usvit.reports import environment
 from usvit.scaling.figures import fit_plot, frontier_plot, isoflop_plot, residual_plot
 from usvit.scaling.shapes import DIMENSIONS, TITLES
@@ -62,12 +63,9 @@ def in_words(shape: Mapping[str, float]) -> str:
     return ", ".join(f"{TITLES[name]} {shape[name]:,.0f}" for name in DIMENSIONS)
 
 
-def _number(value: ScalingValue, digits: int = 3) -> str:
+def _number(value: HasInterval, digits: int = 3) -> str:
     """Format ``0.221 [0.203, 0.240]``, or that the value is not identified."""
-    if value.value is None:
-        return "not identified"
-    text = f"{value.value:.{digits}f}"
-    return text if value.ci95 is None else f"{text} [{value.ci95[0]:.{digits}f}, {value.ci95[1]:.{digits}f}]"
+    return estimate_text(value, Style(fixed(digits), undefined="not identified"))
 
 
 def _write(path: Path, page: str) -> Path:

@@ -258,7 +258,7 @@ def grown(exponent: float, factor: float, dimensions: int) -> float:
 
 
 def _value(values: Sequence[float], value: float, low: float, high: float) -> ShapeValue:
-    return ShapeValue(value=value, ci95=[low, high], inside=min(values) <= value <= max(values), fixed=False)
+    return ShapeValue(value=value, ci95=(low, high), inside=min(values) <= value <= max(values), fixed=False)
 
 
 def _complete(record: ScalingRecord, found: dict[str, ShapeValue], held: Mapping[str, float]) -> dict[str, ShapeValue]:
@@ -352,7 +352,7 @@ def _as_record(shape: NetworkShape) -> dict[DimensionName, int]:
 def _loss(fit: StoredFit, shape: NetworkShape, flops: float) -> ScalingValue:
     values = [float(getattr(shape, one.name)) for one in fit.record.dimensions]
     low, high = fit.band([one.loss(values, flops / 1e9) for one in fit.draws])
-    return ScalingValue(value=float(fit.surface.loss(values, flops / 1e9)), ci95=[float(low), float(high)], reason=None)
+    return ScalingValue(value=float(fit.surface.loss(values, flops / 1e9)), ci95=(float(low), float(high)), reason=None)
 
 
 def _printed(name: str, flops: float) -> NamedShape:

@@ -12,13 +12,13 @@ from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation import CandidateScores, Members
 from usvit.metrics.cross_validation import FoldFigure
+from usvit.metrics.figure_table import BY_KEY, HEADLINE
 from usvit.metrics.nested_choice import CandidateChoice, NestedChoice, nested_choice, one_standard_error
 from usvit.records import BestRecord, StudyRecord, load_record, write_record
 from usvit.studies.candidates import StudyCandidate, find_candidates
 
-FIGURES = ("auc", "auc_macro_ovr", "accuracy", "balanced_accuracy", "brier")
+FIGURES = tuple(row.key for row in HEADLINE if row.key not in ("sensitivity", "specificity"))
 """Figures by which a winner can be chosen; auc is that of the positive class against the rest."""
-LOWER_IS_BETTER = ("brier",)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def best_of_study(study: str | Path, *, figure: str = "auc", ensembles: int = 1)
     candidates, left_out = find_candidates(folder, record)
     predictions = candidates[0].members[0].predictions
     scores = CandidateScores([one.table for one in candidates], predictions.positive, figure)
-    lower = figure in LOWER_IS_BETTER
+    lower = BY_KEY[figure].lower_is_better
     sizes = [one.parameters for one in candidates]
     val = [scores.figures("val", scores.of(c)) for c in range(len(candidates))]
     _refuse_undefined(val, scores, figure)

@@ -2,6 +2,7 @@
 
 import re
 
+from usvit.estimate_text import Style, estimate_text, per_cent
 from usvit.markup import latex_text, markdown_text
 from usvit.records import StudyColumn, StudyFigure, StudyRecord, StudyRun, StudyTableRow
 
@@ -12,16 +13,14 @@ def number(value: float | None, percent: bool) -> str:
     """Format ``0.867`` as ``0.867`` or ``86.7``."""
     if value is None:
         return "–"
-    return f"{100 * value:.1f}" if percent else f"{value:.3f}" if abs(value) < 10 else f"{value:,.1f}"
+    return per_cent(value) if percent else f"{value:.3f}" if abs(value) < 10 else f"{value:,.1f}"
 
 
 def ours(figure: StudyFigure, percent: bool, *, unit: bool = True) -> str:
     """Format a value with its interval: ``86.7 [83.9, 89.2] %``."""
     if figure.value is None:
         return "–"
-    text = number(figure.value, percent)
-    if figure.ci95:
-        text += f" [{number(figure.ci95[0], percent)}, {number(figure.ci95[1], percent)}]"
+    text = estimate_text(figure, Style(lambda one: number(one, percent)))
     return f"{text} %" if percent and unit else text
 
 

@@ -5,34 +5,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from usvit.errors import UsvitError, unknown
+from usvit.metrics.figure_table import FIGURES
 
 if TYPE_CHECKING:
-    from usvit.records import MetricsRecord, Value
+    from usvit.estimate import Estimate
+    from usvit.records import MetricsRecord
 
-OVERALL = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "auc_macro_ovr": "AUC, macro one vs rest",
-    "auc_weighted_ovr": "AUC, weighted one vs rest",
-    "auc_hand_till": "AUC, Hand-Till",
-    "mcc": "MCC",
-    "f1_macro": "F1, macro",
-    "average_precision_macro": "average precision, macro",
-    "brier": "Brier score",
-    "log_loss": "log loss",
-}
+OVERALL = {row.key: row.title for row in FIGURES if not row.of_class}
 """Figures over all classes, of ``cv`` and ``train``."""
 
-OF_CLASS = {
-    "auc": "AUC",
-    "average_precision": "average precision",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-    "ppv": "PPV",
-    "npv": "NPV",
-    "f1": "F1",
-    "brier_vs_rest": "Brier score",
-}
+OF_CLASS = {row.key: row.title for row in FIGURES if row.of_class}
 """Figures of one class, of ``cv`` and ``train``: ``sensitivity.malignant``; ``.positive`` is the positive class of each
 run's data."""
 
@@ -148,16 +130,16 @@ def title_of(name: str) -> str:
     return f"{known[head]}, {LINES.get(part, f'{part} images of each class')}"
 
 
-def value_of(metrics: "MetricsRecord", name: str) -> "Value | None":
+def value_of(metrics: "MetricsRecord", name: str) -> "Estimate | None":
     """Return the figure of a ``metrics.json`` that should be quoted, or None.
 
     It is the figure of the headline (the mean within folds) if the headline has it, otherwise the pooled figure.
     """
     head, _, of_class = name.partition(".")
-    headline: Value | None = getattr(metrics.headline, head, None)
+    headline: Estimate | None = getattr(metrics.headline, head, None)
     if headline is not None and of_class in ("", "positive", metrics.positive_class):
         return headline
-    pooled: dict[str, Value] | Value = getattr(metrics.pooled, head)
+    pooled: dict[str, Estimate] | Estimate = getattr(metrics.pooled, head)
     if not isinstance(pooled, dict):
         return pooled
     chosen = metrics.positive_class if of_class == "positive" else of_class

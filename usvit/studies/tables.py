@@ -2,26 +2,30 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 
 from usvit.data.splits import contamination_warning
+from usvit.estimate import Estimate
 from usvit.records import ContaminationRecord, MetricsRecord, RunRecord, load_record
 from usvit.studies.estimate import operations
 from usvit.studies.metric_names import OF_LENGTH, OF_NETWORK
 from usvit.studies.plan import PlannedRow, PlannedRun, StudyPlan, steps_of
-from usvit.studies.results import Found, difference_of, figure_of, figure_of_network, mean_of, read_result
+from usvit.studies.results import difference_of, figure_of, figure_of_network, mean_of, missing, number, read_result
 from usvit.studies.state import StudyDir
+
+_KEYS = ("value", "ci95", "method", "n_groups", "warning", "reason")
+"""Keys of an estimate that the table contains."""
 
 
 @dataclass(frozen=True)
 class RunFigures:
     """What the table shows of a finished run; its whole result would take megabytes for each run of a large study."""
 
-    figures: dict[str, Found]
+    figures: dict[str, Estimate]
     n_images: int | None = None
     n_groups: int | None = None
     contamination: tuple[ContaminationRecord, ...] = ()
@@ -77,7 +81,7 @@ def long_table(study: StudyDir, plan: StudyPlan) -> pd.DataFrame:
 def _figures_of(study: StudyDir, plan: StudyPlan, run: PlannedRun) -> RunFigures:
     result = read_result(run.kind, study.run_path(run.id))
     figures = {
-        name: Found(operations(run, plan) / 1e9) if name in OF_LENGTH else figure_of(run.kind, result, name)
+        name: number(operations(run, plan) / 1e9) if name in OF_LENGTH else figure_of(run.kind, result, name)
         for name in plan.figures_of[run.id]
     }
     contamination = tuple(getattr(result, "contamination", None) or ())
@@ -137,20 +141,20 @@ def _figure(plan: StudyPlan, row: PlannedRow, name: str, results: dict[str, RunF
             within = ours.ci95[0] <= printed.high and printed.low <= ours.ci95[1]
         else:
             reason = "no interval"
-    found = asdict(ours) if ours is not None else asdict(Found())
+    found = {key: None if ours is None else getattr(ours, key) for key in _KEYS}
     return {**found, "paper": paper, "difference": difference, "within": within, "within_reason": reason}
 
 
-def _ours(plan: StudyPlan, row: PlannedRow, name: str, seed: int, results: dict[str, RunFigures]) -> Found | None:
+def _ours(plan: StudyPlan, row: PlannedRow, name: str, seed: int, results: dict[str, RunFigures]) -> Estimate | None:
     """Return our figure; None if a run of it is not finished."""
     column = plan.study.columns[name]
     if column.figure in OF_NETWORK:
         if row.model is None:
-            return Found(reason="the row names no model")
+            return missing("the row names no model")
         return figure_of_network(row.model, row.network, column.figure)
     steps = steps_of(plan.study, name, row.runs[seed])
     if not steps:
-        return Found(reason="the row has no run for it")
+        return missing("the row has no run for it")
     runs = [row.runs[seed][step] for step in steps]
     if any(run not in results for run in runs):
         return None

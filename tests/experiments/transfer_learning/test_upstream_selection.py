@@ -41,12 +41,12 @@ def test_both_ways_choose_by_their_own_validation():
     found = recommend([candidate("a", 0.8, 0.6), candidate("b", 0.7, 0.9), candidate("c", 0.6, 0.7)])["recommended"]
     assert found["by_upstream_validation"]["name"] == "a"
     assert (found["by_adapting_all"]["name"], found["kept"]) == ("b", "b")
-    assert found["difference"]["accuracy"]["value"] is None  # without predictions
+    assert found["difference"]["accuracy"].value is None  # without predictions
 
 
 def test_where_both_choose_the_same_there_is_no_difference():
     found = recommend([candidate("a", 0.8, 0.9), candidate("b", 0.7, 0.6)])["recommended"]
-    assert found["difference"]["accuracy"]["value"] == 0
+    assert found["difference"]["accuracy"].value == 0
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from torch import nn
 from usvit.config import PretrainConfig, TransferConfig, build, merge
 from usvit.data.splits import FILES, GAPS, write_seen
 from usvit.errors import Diverged, UsvitError
+from usvit.estimate import Estimate
 from usvit.experiments.pretraining import Pretraining
 from usvit.experiments.run_directory import RunDirectory
 from usvit.experiments.transfer_learning import metrics
@@ -140,7 +141,7 @@ def simulate(
             continue
         logits = setup.extractor(progress, config).logits(_whole_network(setup, config, folder), setup.splits.test)
         hits = metrics.right(setup.splits.test, logits)
-        n_groups = metrics.accuracy(setup.splits.test, hits)["n_groups"]
+        n_groups = metrics.accuracy(setup.splits.test, hits).n_groups
         row = metrics.row("finetune", setup.splits.test, hits, interval=True, cell=name)
         rows.append(row)
         figures.append((row["accuracy"], row["mean_class_accuracy"]))
@@ -151,12 +152,17 @@ def simulate(
         k = min(trials, len(configs))
         result = best_of_random(validation, accuracy, k)
         table.append({"trials": trials, "cells": len(configs), **result._asdict()})
-        value = {"value": result.median, "ci95": None, "method": f"median over all sets of {k} cells"}
-        reason = "the range of 90 % of the searches is in random_search.csv"
+        value = Estimate(
+            value=result.median,
+            ci95=None,
+            method=f"median over all sets of {k} cells",
+            n_groups=n_groups,
+            reason="the range of 90 % of the searches is in random_search.csv",
+        )
         lines.append(
             {
                 "name": f"best of {trials}",
-                "accuracy": {**value, "n_groups": n_groups, "reason": reason},
+                "accuracy": value,
                 "mean_class_accuracy": best_of_random(validation, of_classes, k).median,
             }
         )

@@ -9,12 +9,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import t
 
+from usvit.estimate import Estimate
 from usvit.evaluation import predictions_table
 from usvit.experiments.transfer_learning.splits import TransferSplit
 from usvit.files import write_csv
-from usvit.metrics.basic import Value
 from usvit.metrics.intervals import ALPHA
 from usvit.metrics.proportions import clustered_share
+from usvit.records import TransferEstimate
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -55,12 +56,12 @@ def row(how: str, split: TransferSplit, hits: Bools, *, interval: bool = False, 
     """Return one row of ``results.csv``."""
     found: dict[str, Any] = {"how": how, "part": split.name, "n_images": len(hits), "accuracy": float(hits.mean())}
     if interval:
-        ci95 = accuracy(split, hits)["ci95"]
+        ci95 = accuracy(split, hits).ci95
         found |= {} if ci95 is None else {"ci95_low": ci95[0], "ci95_high": ci95[1]}
     return {**found, "mean_class_accuracy": mean_class_accuracy(split.targets, hits), **more}
 
 
-def accuracy(split: TransferSplit, hits: Bools) -> Value:
+def accuracy(split: TransferSplit, hits: Bools) -> Estimate:
     """Return the accuracy with its interval, clustered by patient if patients are known."""
     groups = np.arange(len(hits)) if split.groups is None else split.groups
     return clustered_share(hits, groups)
@@ -73,21 +74,21 @@ DRAWS_COVER = (
 """What the interval of a mean over draws covers, and what it does not."""
 
 
-def over_draws(values: Sequence[float], n_groups: int) -> Value:
+def over_draws(values: Sequence[float], n_groups: int | None) -> TransferEstimate:
     """Return the mean over draws of the training images, with a t interval and the SD of the draws.
 
     The test images are the same in every draw, so the interval does not cover other patients. The draws share the
     images of one pool, so they vary less than draws from the population.
     """
     method = f"t over {len(values)} draws of the training images"
-    found: Value = {"value": float(np.mean(values)), "ci95": None, "method": method, "n_groups": n_groups}
-    found |= {"covers": DRAWS_COVER, "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None}
+    mean, sd = float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
+    found = TransferEstimate(value=mean, ci95=None, method=method, n_groups=n_groups, covers=DRAWS_COVER, sd=sd)
     if len(values) < 2:
-        return {**found, "reason": "a variance needs at least two draws"}
+        return found.replace(reason="a variance needs at least two draws")
     if not np.std(values):
-        return {**found, "reason": "all draws give the same"}
+        return found.replace(reason="all draws give the same")
     half = float(t.ppf(1 - ALPHA / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
-    return {**found, "ci95": [max(0.0, found["value"] - half), min(1.0, found["value"] + half)]}
+    return found.replace(ci95=(max(0.0, mean - half), min(1.0, mean + half)))
 
 
 def results_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:

@@ -20,7 +20,6 @@ from usvit.experiments.transfer_learning.least_squares import LeastSquares, chec
 from usvit.experiments.transfer_learning.retrieval import LabelledFeatures, rank_by_coarse
 from usvit.experiments.transfer_learning.separability import random_halves, separate
 from usvit.experiments.transfer_learning.splits import TransferSplit, TransferSplits
-from usvit.metrics.basic import Value
 from usvit.metrics.retrieval import average_precisions, choose_k, knn_probabilities, leave_one_out, mean_precisions
 from usvit.progress import Progress, task
 from usvit.seeding import derive_seed
@@ -54,7 +53,7 @@ class ProbeResult:
     rows: list[dict[str, Any]]
     """The rows of ``results.csv``."""
     summary: list[dict[str, Any]]
-    """The printed table: ``name``, ``accuracy`` (a Value), ``mean_class_accuracy``, and more."""
+    """The printed table: ``name``, ``accuracy`` (an Estimate), ``mean_class_accuracy``, and more."""
     chosen: dict[str, Any]
     """What was chosen, and its accuracy on the images on which it was chosen."""
     logits: NDArray[np.floating]
@@ -126,7 +125,7 @@ def fewshot(
             summary.append(
                 {
                     "name": f"{k}-shot",
-                    "accuracy": metrics.over_draws([each["accuracy"] for each in found], one["n_groups"]),
+                    "accuracy": metrics.over_draws([each["accuracy"] for each in found], one.n_groups),
                     "mean_class_accuracy": float(np.mean([each["mean_class_accuracy"] for each in found])),
                     "first_draw": one,
                     "l2": strength,
@@ -197,8 +196,8 @@ def neighbours(
         {"how": how, "part": "train", "n_images": n_judged, "k": one, "accuracy": value, "chosen": one == k}
         for one, value in tried.items()
     ]
-    low, high = of_map["ci95"] or (None, None)
-    figures = {"mean_average_precision": of_map["value"], "k": k}
+    low, high = of_map.ci95 or (None, None)
+    figures = {"mean_average_precision": of_map.value, "k": k}
     more = figures | {"map_ci95_low": low, "map_ci95_high": high, "chosen": True}
     rows.append(metrics.row(how, test.split, hits, interval=True, **more))
     intervals = {"mean_average_precision": of_map}
@@ -230,7 +229,7 @@ def retrieval(
     )
     intervals = mean_precisions(ranking.precisions, queries.split.groups)
     intervals["coarse_accuracy"] = metrics.accuracy(queries.split, ranking.right)
-    figures = {name: one["value"] for name, one in intervals.items()}
+    figures = {name: one.value for name, one in intervals.items()}
     found.rows[-1].update(figures)
     found.summary[-1].update(figures)
     found.summary[-1]["intervals"].update(intervals)
@@ -270,15 +269,11 @@ def separability(
                 found[name].append(hits)
                 rows.append(metrics.row(f"separability, {name}", train.split, hits, draw=draw, l2=l2))
             advance(draw + 1)
-    n_groups, summary = metrics.accuracy(train.split, found["right"][0])["n_groups"], []
+    n_groups, summary = metrics.accuracy(train.split, found["right"][0]).n_groups, []
     for name, what in (("right", "random halves"), ("conditioned", "random halves, conditioned")):
         each = [float(hits.mean()) for hits in found[name]]
         of_classes = [metrics.mean_class_accuracy(train.targets, hits) for hits in found[name]]
-        value = {
-            **metrics.over_draws(each, n_groups),
-            "method": f"t over {config.draws} splits",
-            "covers": HALVES_COVER,
-        }
+        value = metrics.over_draws(each, n_groups).replace(method=f"t over {config.draws} splits", covers=HALVES_COVER)
         summary.append({"name": what, "accuracy": value, "mean_class_accuracy": float(np.mean(of_classes)), "l2": l2})
     logits = of_class(test.features)
     hits = metrics.right(test.split, logits)
@@ -331,6 +326,6 @@ def _of_val(val: TransferSplit, k: int) -> dict[str, Any]:
 
 
 def _line(name: str, split: TransferSplit, hits: metrics.Bools, **more: Any) -> dict[str, Any]:
-    found: Value = metrics.accuracy(split, hits)
+    found = metrics.accuracy(split, hits)
     mean = metrics.mean_class_accuracy(split.targets, hits)
     return {"name": name, "accuracy": found, "mean_class_accuracy": mean, **more}

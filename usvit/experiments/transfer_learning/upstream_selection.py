@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError
+from usvit.estimate import Estimate
 from usvit.evaluation import classes_of, read_predictions
 from usvit.experiments.transfer_learning.splits import TransferSplit
 from usvit.metrics.intervals import undefined
@@ -109,12 +110,11 @@ def paired_difference(a: UpstreamCandidate, b: UpstreamCandidate) -> dict[str, A
     """Return the difference of the test accuracies of two networks on the same images.
 
     Returns:
-        ``accuracy``, a Value of the difference (``paired_tests``), and ``mcnemar``; None if there are no predictions
-        to compare.
+        ``accuracy``, the difference (``paired_tests``), and ``mcnemar``; None if there are no predictions to compare.
     """
     if a.name == b.name:
         n = len(a.test)
-        zero = {"value": 0.0, "ci95": None, "method": "none", "n_groups": n, "reason": "both choose the same network"}
+        zero = Estimate(value=0.0, ci95=None, method="none", n_groups=n, reason="both choose the same network")
         return {"accuracy": zero, "mcnemar": None}
     tables = []
     for one in (a, b):
@@ -125,9 +125,8 @@ def paired_difference(a: UpstreamCandidate, b: UpstreamCandidate) -> dict[str, A
     group = tables[0].group_id.to_numpy(object)
     n_groups = len(set(group.tolist()))
     difference = difference_of_shares(first, second, group, of="test images")
-    difference.pop("p", None)  # "mcnemar" holds it
     return {
-        "accuracy": difference,
+        "accuracy": difference.without("p"),  # "mcnemar" holds it
         "mcnemar": mcnemar(first, second, group, method="clustered" if n_groups < len(group) else "mid-p"),
     }
 
@@ -155,7 +154,7 @@ def _headline(candidate: UpstreamCandidate) -> TransferRow:
     return candidate.result.summary[-1]
 
 
-def _content(record: Record) -> dict[str, Any]:
+def _content(record: Record | Estimate) -> dict[str, Any]:
     """Return the keys of a record as they are in its file."""
     return record.model_dump(mode="json", exclude_unset=True)
 

@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.special import logit
 
 from usvit.errors import UsvitError
+from usvit.estimate import content_of
 from usvit.evaluation import (
     SUBGROUP_COLUMNS,
     FoldPoint,
@@ -18,7 +19,6 @@ from usvit.evaluation import (
     Predictions,
     decided_at,
     judged_sets,
-    listed,
     measure,
     refuse_occupied,
     rows_of,
@@ -163,7 +163,7 @@ def evaluate_scores(
         "calibrated": _calibrated(table, scored.positive),
         "conformal": None if refit is None else _conformal(table, scored, refit),
     }
-    metrics = listed({**metrics, "warnings": metrics["warnings"] + _warnings(metrics)})
+    metrics = content_of({**metrics, "warnings": metrics["warnings"] + _warnings(metrics)})
     if out is not None:
         files: dict[str, Path] = {"labels": labels.path, **({"calibration": calibration} if calibration else {})}
         files["scores"] = scored.file

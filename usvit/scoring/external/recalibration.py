@@ -12,14 +12,14 @@ import usvit
 from usvit.arguments import checked_arguments
 from usvit.data.splits import described_among, joined
 from usvit.errors import UsvitError
+from usvit.estimate import Estimate
 from usvit.evaluation import NoFit, fit_temperature
-from usvit.metrics.basic import Value
 from usvit.metrics.bootstrap import MAX_UNDEFINED
 from usvit.metrics.checks import group_codes
 from usvit.metrics.intervals import ALPHA, wilson
 from usvit.metrics.proportions import clustered_share
 from usvit.metrics.threshold_choice import RULES, Rule, choose_threshold, outcome
-from usvit.records import CalibrationRecord, write_record
+from usvit.records import CalibrationRecord, CorrectedShare, write_record
 from usvit.scoring.calibration import group_sha256, log_prob, scaled
 from usvit.scoring.external.evaluation import ENOUGH
 from usvit.scoring.external.labels import LabelTable, join_labels
@@ -191,7 +191,7 @@ def fit(
             judged = outcome(reference, score >= choice.threshold, images.group, interval=clustered_share)
             for k, figure in enumerate((judged.sensitivity, judged.specificity)):
                 name = ("sensitivity", "specificity")[k]
-                entry[name] = {**figure, "corrected": _corrected(figure, drawn.optimism[:, r, k])}
+                entry[name] = CorrectedShare(**figure.content(), corrected=_corrected(figure, drawn.optimism[:, r, k]))
         entries.append(entry)
     sides = {
         name: len(set(images.group[at].tolist())) for name, at in (("positive", reference), ("negative", ~reference))
@@ -271,11 +271,11 @@ def _percentiles(drawn: np.ndarray) -> list[float] | None:
     return [float(low), float(high)]
 
 
-def _corrected(figure: Value, optimism: np.ndarray) -> float | None:
+def _corrected(figure: Estimate, optimism: np.ndarray) -> float | None:
     known = optimism[~np.isnan(optimism)]
-    if figure["value"] is None or len(optimism) - len(known) > MAX_UNDEFINED * len(optimism):
+    if figure.value is None or len(optimism) - len(known) > MAX_UNDEFINED * len(optimism):
         return None
-    return float(np.clip(figure["value"] - known.mean(), 0, 1))
+    return float(np.clip(figure.value - known.mean(), 0, 1))
 
 
 def _sentences(
@@ -287,15 +287,15 @@ def _sentences(
     for entry, rule in zip(entries, rules, strict=True):
         if rule.kind not in ("sensitivity", "specificity") or entry["threshold"] is None:
             continue
-        figure = entry[rule.kind]
+        figure: CorrectedShare = entry[rule.kind]
         side = "positive" if rule.kind == "sensitivity" else "negative"
-        if figure["ci95"] is None:
-            said.append(f"With {sides[side]} {named[side]}, nothing can be said of {rule.name}: {figure['reason']}.")
+        if figure.value is None or figure.ci95 is None:
+            said.append(f"With {sides[side]} {named[side]}, nothing can be said of {rule.name}: {figure.reason}.")
             continue
-        low, high = figure["ci95"]
+        low, high = figure.ci95
         said.append(
             f"With {sides[side]} {named[side]}, {rule.name} is compatible with {low:.2f} to {high:.2f}: "
-            f"{more_groups(figure['value'], sides[side])} more of them would halve this."
+            f"{more_groups(figure.value, sides[side])} more of them would halve this."
         )
     few = [f"{sides[side]} {named[side]}" for side in named if sides[side] < ENOUGH]
     if few:

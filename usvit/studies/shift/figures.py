@@ -9,8 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import logit, softmax
 
+from usvit.estimate import Estimate
 from usvit.evaluation import SiteImages, read_predictions, recalibration_draws, rows_of, size_problem
-from usvit.metrics.basic import Value
 from usvit.metrics.calibration_statistics import LOWEST_PROB, calibration_line
 from usvit.metrics.checks import group_codes
 from usvit.metrics.clustered import clustered_auc
@@ -31,7 +31,7 @@ from usvit.studies.shift.training import LeftOut
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-_VALUE_KEYS = ("value", "ci95", "method", "reason", "warning", "n_groups", "p")
+_KEYS = ("value", "ci95", "method", "reason", "warning", "n_groups", "p")
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def row_of(
 
 
 def side_of(
-    rows: DecidedRows, auc: Callable[[], Value], prevalence: float, images: NDArray[np.object_] | None = None
+    rows: DecidedRows, auc: Callable[[], Estimate], prevalence: float, images: NDArray[np.object_] | None = None
 ) -> dict[str, Any]:
     """Return the figures of one side.
 
@@ -227,7 +227,7 @@ def side_of(
     predictive = dict.fromkeys(("ppv", "npv"), none)
     if rows.called is not None:
         predictive = predictive_values(rows.positive, rows.called, rows.group, prevalence)
-    return {name: plain(one) if isinstance(one, dict) else one for name, one in (found | predictive).items()}
+    return {name: plain(one) if isinstance(one, Estimate) else one for name, one in (found | predictive).items()}
 
 
 def cells_of(judged: Judged, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -254,7 +254,7 @@ def cells_of(judged: Judged, names: Sequence[str]) -> list[dict[str, Any]]:
     return cells
 
 
-def _paired(judged: Judged, others: Sequence[Judged]) -> tuple[Value, int]:
+def _paired(judged: Judged, others: Sequence[Judged]) -> tuple[Estimate, int]:
     """Compare networks without the set with those that contain it, on the images that the latter held out."""
     code, n_groups = group_codes(judged.group, len(judged.key))
     place = {key: k for k, key in enumerate(judged.key)}
@@ -309,12 +309,11 @@ def _recalibration(
     return done, skipped
 
 
-def plain(value: Value) -> Value:
-    """Return the keys of a Value that ``shift.json`` has."""
-    found = {name: value[name] for name in _VALUE_KEYS if value.get(name) is not None}
-    if found.get("ci95") is not None:
-        found["ci95"] = list(found["ci95"])
-    return {"value": None, "ci95": None, **found}
+def plain(value: Estimate) -> Estimate:
+    """Return the keys of an estimate that ``shift.json`` has."""
+    return Estimate(
+        **{name: one for name in _KEYS if (one := getattr(value, name)) is not None or name in ("value", "ci95")}
+    )
 
 
 def set_by_key(table: pd.DataFrame) -> dict[tuple[str, str], str]:

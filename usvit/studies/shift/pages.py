@@ -2,13 +2,16 @@
 
 import functools
 import os
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
+from usvit.estimate import Estimate
+from usvit.estimate_text import WORDS, estimate_text, fixed
 from usvit.files import write_text
-from usvit.records import ShiftCell, ShiftRecord, ShiftRow, ShiftSpread, Value
+from usvit.records import ShiftCell, ShiftRecord, ShiftRow, ShiftSpread
 from usvit.reports import environment
 from usvit.studies.shift.plots import recalibration_plot, sides_plot
 
@@ -55,9 +58,8 @@ def verdict(row: ShiftRow) -> str:
     return f"{who} the AUC {said}, {_signed(change)} on other patients.{paired}"
 
 
-def _signed(value: Value) -> str:
-    ends = "" if value.ci95 is None else f" ({value.ci95[0]:+.3f} to {value.ci95[1]:+.3f})"
-    return f"{value.value:+.3f}{ends}"
+def _signed(value: Estimate) -> str:
+    return estimate_text(value, replace(WORDS, number=fixed(3, "+")))
 
 
 def spread_text(spread: ShiftSpread) -> str:
