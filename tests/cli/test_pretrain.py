@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from tests.records.contents import content
 from usvit.cli import main
 from usvit.cli.printing import go_on
 from usvit.records import RunRecord
@@ -52,13 +53,10 @@ def test_a_data_set_that_would_not_be_learnt_from_is_refused(option, usvit):
 
 def test_the_next_command_names_the_network_with_its_parts(tmp_path):
     def record(kind, source):
-        return RunRecord.model_validate(
-            {
-                "kind": kind,
-                "config": {"source": {"name": source}, "data": {"dataset": "busi"}},
-                "model": {"name": "vit_ti16", "vit": {"width": 32, "head": "hidden"}},
-            }
-        )
+        whole = content(f"run-{kind}")
+        whole["config"] |= {"source": {"name": source}, "data": whole["config"].get("data", {}) | {"dataset": "busi"}}
+        whole["model"] |= {"name": "vit_ti16", "vit": {"width": 32, "head": "hidden"}}
+        return RunRecord.model_validate(whole)
 
     run = tmp_path / "a run"
     of_folds = go_on(run, record("pretrain", "phantom+data"))  # the head of the pre-training is replaced

@@ -46,10 +46,13 @@ def test_the_list_shows_each_table_with_its_estimated_time(usvit):
     assert answer.code == 0
     header, *lines = answer.out.splitlines()
     assert header.split("  ")[0] == "study" and header.endswith("H200-hours (estimate)")
-    assert [line.split()[0] for line in lines] == [f"gheflati2022_table{number}" for number in (1, 2, 3, 4)]
+    assert [line.split()[0] for line in lines] == [
+        "gheflati2022_by_image",
+        *(f"gheflati2022_table{number}" for number in (1, 2, 3, 4)),
+    ]
     found = json.loads(usvit("study", "list", "--paper", "gheflati2022", "--json").out)
-    assert [one["table"] for one in found] == ["Table I", "Table II", "Table III", "Table IV"]
-    assert [one["n_runs"] for one in found] == [4, 5, 5, 6] and all(0 < one["h200_hours"] < 1 for one in found)
+    assert [one["table"] for one in found] == ["Tables I and II", "Table I", "Table II", "Table III", "Table IV"]
+    assert [one["n_runs"] for one in found] == [18, 4, 5, 5, 6] and all(0 < one["h200_hours"] < 1 for one in found)
 
 
 def test_all_studies_of_a_paper_share_their_runs(usvit, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.records.contents import content
 from usvit.errors import UsvitError
 from usvit.evaluation import Predictions, change_section, decided_of, most_flips, repeats_section
 from usvit.metrics.repeatability import unordered_repeats
@@ -141,8 +142,8 @@ def test_change_figures_have_the_direction_of_the_flips():
 
 def test_the_section_keeps_to_its_record(copies):
     section, _ = repeats_section(copies)
-    content = {"schema_version": "1.0", "name": "x", "positive_class": "malignant", "warnings": []}
-    record = check_record({**content, "repeats": section, "changes": None}, RepeatabilityRecord, None)
+    whole = content("repeatability") | {"repeats": section, "changes": None}
+    record = check_record(whole, RepeatabilityRecord, None)
     assert record.repeats.n_pairs == 70
     with pytest.raises(UsvitError, match="either repeats or changes"):
-        check_record({**content, "repeats": None, "changes": None}, RepeatabilityRecord, None)
+        check_record(whole | {"repeats": None}, RepeatabilityRecord, None)

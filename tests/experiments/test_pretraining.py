@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from tests.conftest import TINY
 from tests.data.datasets.upstream.layouts import put, write_pets
 from tests.processes import command_line, start
+from tests.records.contents import content
 from usvit.cli import main
 from usvit.errors import UsvitError
 from usvit.records import PretrainRecord, RunRecord
@@ -324,11 +325,16 @@ def test_a_checkpoint_of_another_recipe_is_refused(supervised, tmp_path, monkeyp
     assert done.returncode == 2 and "belongs to another training" in done.stderr and "Traceback" not in done.stderr
 
 
+def record_of_a_tokenizer():
+    whole = content("run-pretrain")
+    return RunRecord.model_validate(whole | {"config": whole["config"] | {"objective": "tokenizer"}})
+
+
 def test_a_cell_leaves_to_the_user_what_the_user_sets(tmp_path, monkeypatch):
     """Cells that differ in the rate alone are one training where the rate is given."""
     (tmp_path / "own.yaml").write_text("sweep: {optim.lr: [0.1, 0.2], seed: [1, 2]}\n")
     trained = []
-    done = SimpleNamespace(result=PretrainRecord(), path=tmp_path, record=RunRecord(config={"objective": "tokenizer"}))
+    done = SimpleNamespace(result=PretrainRecord(kept=[]), path=tmp_path, record=record_of_a_tokenizer())
     monkeypatch.setattr(
         "usvit.experiments.pretraining.Pretraining.run", lambda self: trained.append(self.config) or done
     )
@@ -373,11 +379,12 @@ def test_the_data_set_that_is_learnt_from_cannot_be_left_out(small_phantom, tmp_
 def test_a_tokenizer_is_not_offered_to_cv(capsys):
     from usvit.cli.pretrain import _print
 
+    (kept, *_) = content("pretrain")["kept"]
     for folds, where in (((), "a b"), ((0, 1), "a b/fold-0")):
-        record = RunRecord(config={"objective": "tokenizer"})
+        record = record_of_a_tokenizer()
         _print(
             SimpleNamespace(
-                result=PretrainRecord(kept=[KeptWeights(fold=fold, step=1) for fold in folds]),
+                result=PretrainRecord(kept=[KeptWeights(**kept | {"fold": fold}) for fold in folds]),
                 path=Path("a b"),
                 record=record,
             )

@@ -2,13 +2,15 @@
 
 import pytest
 
+from tests.records.contents import content
 from usvit.records import RunRecord
 from usvit.reports.energy import BOARD_POWER, energy_estimate
 
 
-def record(name, kind, seconds=1800.0):
-    content = {"device": {"name": name, "type": kind}, "results": [{"seconds": seconds}, {"seconds": seconds}]}
-    return RunRecord.model_validate(content)
+def record(name, kind, seconds=(1800.0, 1800.0)):
+    whole = content("run")
+    results = [whole["results"][0] | {"fold": fold, "seconds": each} for fold, each in enumerate(seconds)]
+    return RunRecord.model_validate(whole | {"device": {"name": name, "type": kind}, "results": results})
 
 
 @pytest.mark.parametrize(
@@ -36,8 +38,7 @@ def test_what_is_not_known_is_not_guessed():
         record("AMD EPYC", "cpu"),
         record("NVIDIA L40", "cuda"),
         record("NVIDIA GeForce RTX 3090 Ti", "cuda"),
-        RunRecord.model_validate({"device": {"name": "NVIDIA H200", "type": "cuda"}}),
-        RunRecord(),
+        record("NVIDIA H200", "cuda", seconds=()),
     ):
         energy = energy_estimate(one)
         assert energy.kwh is None

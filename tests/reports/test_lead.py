@@ -5,19 +5,24 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from tests.records.contents import content
 from usvit.records import MetricsRecord, RunRecord
 from usvit.reports.lead import lead_of_run
 from usvit.reports.run_files import Run
 
 
 def make_run(kind="cv", folds=5, repeats=1, weights=None, unit="group", config=None, model=None):
+    whole = content("run")
+    config = {"recipe": "some_recipe", "seed": 7} if config is None else config
+    named = {"name": "net", "timm": "net_timm", "params": 1000, "weights": weights or {}, **(model or {})}
     record = RunRecord.model_validate(
-        {
+        whole
+        | {
             "kind": kind,
-            "config": {"recipe": "some_recipe", "seed": 7} if config is None else config,
-            "data": {"datasets": ["busi"], "n_images": 90, "n_groups": 60},
-            "folds": {"n": folds, "unit": unit},
-            "model": {"name": "net", "timm": "net_timm", "params": 1000, "weights": weights or {}, **(model or {})},
+            "config": {key: whole["config"][key] for key in ("data", "model") if key in whole["config"]} | config,
+            "data": whole["data"] | {"datasets": ["busi"], "n_images": 90, "n_groups": 60},
+            "folds": whole["folds"] | {"n": folds, "unit": unit},
+            "model": {key: one for key, one in whole["model"].items() if key != "trainable"} | named,
         }
     )
     metrics = MetricsRecord.model_construct(n_images=30, n_groups=20, folds=[SimpleNamespace()] * folds * repeats)

@@ -241,7 +241,7 @@ def test_a_finished_test_is_read_again_and_other_settings_need_another_folder(co
     with pytest.raises(UsvitError, match=r"another configuration.*views.test_crop was None, now 1.0"):
         on_folder(colour_run, images, views__test_crop=1.0)
     put(images / "colour0" / "more.png", 4, 4)
-    with pytest.raises(UsvitError, match="started with other images"):
+    with pytest.raises(UsvitError, match="started with different images"):
         on_folder(colour_run, images)
 
 
@@ -282,7 +282,7 @@ def test_networks_without_a_trained_head_are_refused(colour_run, change, message
 @pytest.mark.parametrize(
     ("classifiers", "more", "message"),
     [
-        ((), {}, "Nothing is to be tested"),
+        ((), {}, "There is nothing to test"),
         (("vit_b16=scratch",), {}, "random weights, so it has no classifier"),
         (("nowhere/run",), {}, r"'nowhere/run' is not a run, the folder of a fold, or a file of weights"),
         (("vit_ti16=nowhere.npz",), {}, "there is no such file"),
