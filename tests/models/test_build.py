@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from tests.models.conftest import write_weights
+from tests.records.contents import network
 from usvit.errors import UsvitError
 from usvit.models.build import build_model, build_with_report, input_statistics
 from usvit.models.weights import Checkpoint, LoadReport, Weights, resolve_weights
@@ -174,8 +175,9 @@ def test_input_statistics_are_those_that_the_weights_were_trained_with():
 
 
 def test_statistics_of_weights_that_usvit_trained_are_those_of_their_metadata():
-    preprocessing = {"image_size": 32, "resize": "pad", "mean": [0.1, 0.2, 0.3], "std": [1, 2, 3]}
-    weights = Weights("file", metadata=ModelMetadata.model_validate({"preprocessing": preprocessing}))
+    metadata = network()
+    metadata["preprocessing"] |= {"mean": [0.1, 0.2, 0.3], "std": [1, 2, 3]}
+    weights = Weights("file", metadata=ModelMetadata.model_validate(metadata))
     assert input_statistics(find_model("resnet50"), weights) == ((0.1, 0.2, 0.3), (1, 2, 3))
 
 
