@@ -41,6 +41,7 @@ def row(item_id: str, frame: int = 0, *, n_frames: int = 1, p: float = 0.75, kin
         "n_frames": n_frames,
         "prob_benign": 0.9 * (1 - p),
         "prob_malignant": p,
+        "abstained": "",
         "prob_normal": 0.1 * (1 - p),
         "calibrated_malignant": p,
         "spread_malignant": 0.0625,
