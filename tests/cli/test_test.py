@@ -89,7 +89,7 @@ def test_mistakes_get_one_paragraph_and_exit_code_2(tmp_path, usvit, images, mon
         ((*one, "--source", "imagenet:test"), "Unknown split of imagenet 'test'"),
         ((*one, "--source", "fractals", "--set", "view.test_crop=1"), "Unknown setting 'view'"),
         ((*one, "--source", "fractals", "--set", "train.steps=1"), "Unknown setting 'train'"),
-        (("test", "vit_x99", "--source", "fractals"), "'vit_x99' is no run"),
+        (("test", "vit_x99", "--source", "fractals"), "'vit_x99' is not a run"),
         ((*one, "--source", "unlabeled", "--path", images), "A test needs labelled images"),
     ):
         answer = usvit(*words)

@@ -27,7 +27,8 @@ IDS = dict.fromkeys(("item_id", "study_id", "patient_id", "max_item_id", "instan
 def write(out, rows, failures=None, *, size=1000, job=JOB, **settings):
     told = {"threshold": THRESHOLD, "threshold_origin": "by hand"} | settings
     failures = failed() if failures is None else failures
-    return write_tables(out, portions(rows, size), failures, job, classes=CLASSES, positive=POSITIVE, **told)
+    write_tables(out, portions(rows, size), failures, job, classes=CLASSES, positive=POSITIVE, **told)
+    return json.loads((out / "summary.json").read_text())
 
 
 def read(path):
