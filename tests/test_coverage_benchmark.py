@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks.coverage.__main__ import TABLES
 from benchmarks.coverage.harness import Interval, Spread, Table, cell, interval, rejects
+from usvit.estimate import Estimate
 
 NONE = Interval(np.nan, np.nan, 0.5)
 
@@ -28,9 +29,9 @@ def test_other_cells_are_means_and_say_how_many_studies_lack_them():
 
 
 def test_values_without_an_interval_or_p_neither_hold_nor_reject():
-    assert np.isnan(interval({"value": None, "ci95": None}, 0.3).low)
-    assert not interval(None, 0.3).holds and interval({"ci95": [0.2, 0.4]}, 0.3).holds
-    assert not rejects({"p": None}) and not rejects({}) and rejects({"p": 0.01})
+    assert np.isnan(interval(Estimate(value=None, ci95=None, reason="none"), 0.3).low)
+    assert not interval(None, 0.3).holds and interval(Estimate(value=0.3, ci95=(0.2, 0.4)), 0.3).holds
+    assert not rejects(Estimate(value=0.3, ci95=None)) and rejects(Estimate(value=0.3, ci95=None, p=0.01))
 
 
 @pytest.mark.parametrize("name", TABLES)
