@@ -8,7 +8,6 @@ become small ones that are measured in this process. All else is executed as it 
 ``PREPARED`` those that stop before they train.
 """
 
-import dataclasses
 import json
 import shlex
 import sys
@@ -249,7 +248,7 @@ def measured(words, desk, tmp_path, monkeypatch):
     sizes = ["--image-size", "32", "--batch", "2", *(["--max-batch", "2"] if search else [])]
     monkeypatch.setattr(measure, "prepare_process", lambda case: resolve_device("cpu", case.hardware.precision))
     monkeypatch.setattr(measure, "_alarm", lambda seconds: None)
-    here = {"measure": measure.measure, "look": lambda cases: dataclasses.asdict(preflight.probe(cases))}
+    here = {"measure": measure.measure, "look": preflight.probe}
     monkeypatch.setattr(execution.run_bench, "__kwdefaults__", {**execution.run_bench.__kwdefaults__, **here})
     return [*words, *sizes, "--repeats", "1", "--seconds", "1", "--device", "cpu", "--out", str(tmp_path / "out")]
 

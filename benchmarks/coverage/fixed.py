@@ -224,7 +224,8 @@ def shares(row: Decided, k: int) -> Outcome:
     found = figure_values(
         label, np.eye(2)[called], patient, classes=("benign", "malignant"), ranked=False, n_resamples=2
     )
-    values = {name: found[name].get("malignant", found[name]) for name in row.truths()}
+    figures = {name: found[name] for name in row.truths()}
+    values = {name: one["malignant"] if isinstance(one, dict) else one for name, one in figures.items()}
     true = dict(zip(("true sensitivity", "true specificity"), row.true(), strict=True))
     return true | {
         name: interval(values[name], truth) for name, truth in row.truths().items() if values[name].value is not None

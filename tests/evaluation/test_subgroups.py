@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from usvit.errors import UsvitError
+from usvit.estimate import content_of
 from usvit.evaluation.pooled_figures import figure_points
 from usvit.evaluation.subgroups import NOT_RECORDED, subgroups
 
@@ -31,9 +32,9 @@ def test_figures_are_those_of_the_subgroup_alone(study):
     assert acuson.n_groups == part["group_id"].nunique()
     assert acuson.class_images == part["label"].value_counts().sort_index().to_dict()
     assert acuson.class_groups == part.groupby("label")["group_id"].nunique().to_dict()
-    area = acuson.figures["auc"]["malignant_vs_rest"]["value"]
+    area = acuson.figures["auc"]["malignant_vs_rest"].value
     assert area == pytest.approx(roc_auc_score(part["label"] == "malignant", part["prob_malignant"]))
-    json.dumps([asdict(acuson), asdict(logiq)], allow_nan=False)
+    json.dumps(content_of([asdict(acuson), asdict(logiq)]), allow_nan=False)
 
 
 def test_one_subgroup_of_all_is_the_whole(study):
@@ -96,11 +97,11 @@ def test_the_same_name_in_two_data_sets_is_two_images(make_table):
 def test_a_class_that_a_subgroup_lacks_has_its_reason(make_table):
     table = make_table(["benign", "benign", "malignant"], [[0.8, 0.2], [0.7, 0.3], [0.4, 0.6]], TWO, folds=[0, 0, 1])
     first, second = subgroups(table, "fold", positive="malignant")
-    assert first.figures["auc"]["malignant_vs_rest"]["reason"] == "no image of class 'malignant'"
-    assert first.figures["specificity"]["malignant"]["value"] == 1
+    assert first.figures["auc"]["malignant_vs_rest"].reason == "no image of class 'malignant'"
+    assert first.figures["specificity"]["malignant"].value == 1
     assert second.n_images == 1
-    assert second.figures["specificity"]["malignant"]["value"] is None
-    json.dumps([asdict(first), asdict(second)], allow_nan=False)
+    assert second.figures["specificity"]["malignant"].value is None
+    json.dumps(content_of([asdict(first), asdict(second)]), allow_nan=False)
 
 
 def test_small_subgroups_and_rare_classes_are_flagged(make_table):

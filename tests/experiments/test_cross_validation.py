@@ -257,7 +257,7 @@ def test_other_images_in_the_same_folder_are_refused(finished, tmp_path, usvit):
 
     other = write_phantom(PhantomSpec(n=48, seed=4, size=64), tmp_path / "other", workers=1)
     answer = usvit(*command(other, finished))
-    assert answer.code == 2 and "started with other images" in answer.err
+    assert answer.code == 2 and "started with different images" in answer.err
 
 
 def test_a_foreign_folder_is_not_written_to(small_phantom, tmp_path, usvit):

@@ -65,7 +65,7 @@ def folder(tmp_path):
 def read(folder):
     content = json.loads((folder / "explain.json").read_text())
     jsonschema.validate(content, SCHEMA)
-    assert content["schema_version"] == "1.1"
+    assert content["schema_version"] == "1.0"
     return content
 
 

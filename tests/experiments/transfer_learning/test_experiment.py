@@ -65,7 +65,7 @@ def test_fewshot_rows_are_every_draw_and_the_summary_is_their_mean(settings, tmp
         assert line.name == f"{k}-shot"
         assert line.accuracy.value == pytest.approx(found.mean())
         low, high = max(0, found.mean() - half), min(1, found.mean() + half)
-        expected = None if found.std() == 0 else [pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6)]
+        expected = None if found.std() == 0 else pytest.approx((low, high), abs=1e-6)
         assert line.accuracy.ci95 == expected
     assert outcome.result.summary[0].accuracy.ci95 is not None  # one image of each class: draws differ
     tried = results[results.part == "val"]

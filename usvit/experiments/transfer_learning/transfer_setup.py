@@ -132,11 +132,6 @@ def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> Transf
     if metadata is not None and "image_size" not in config.model.model_fields_set:
         update["image_size"] = (metadata.preprocessing or config.model).image_size
     if metadata is not None and not named:
-        if not metadata.architecture:
-            raise UsvitError(
-                f"The metadata (model.json) of --weights {choice} is damaged: it lacks 'architecture', the name of "
-                "the network. Copy it again, or pass --model."
-            )
         parts = dict(metadata.vit)
         if config.model.head != "kept":
             parts.pop("head", None)
