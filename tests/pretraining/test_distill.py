@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tests.oracles import authors
+from tests.records import contents
 from usvit.config import PretrainConfig
 from usvit.errors import UsvitError
 from usvit.models.build import build_model
@@ -217,7 +218,7 @@ def test_a_teacher_of_other_names_is_refused(tmp_path):
 
     network = build_model(find_model("vit_ti16"), Weights("scratch"), n_classes=2, image_size=32)
     save_file(network.state_dict(), tmp_path / "model.safetensors")
-    metadata = network(architecture="vit_ti16", timm="vit_tiny_patch16_224", classes=["cat", "dog"])
+    metadata = contents.network(architecture="vit_ti16", timm="vit_tiny_patch16_224", classes=["cat", "dog"])
     (tmp_path / "model.json").write_text(json.dumps(metadata))
     settings = config(distill={"kind": "hard", "teacher": "vit_ti16", "weights": str(tmp_path)})
     ask = {"n_classes": 2, "device": torch.device("cpu")}

@@ -113,7 +113,7 @@ def test_a_run_beside_its_own_table_says_why_the_intervals_differ():
     test = both[both["part"] == "test"]
     opened = [Predictions(name, table, CLASSES, "malignant") for name, table in (("run", both), ("table.csv", test))]
     content = compare_predictions(opened, ["run", "table.csv"])
-    own, copy = (one["headline"]["ci95"] for one in content["runs"])
+    own, copy = (one["headline"].ci95 for one in content["runs"])
     assert copy[1] - copy[0] > own[1] - own[0]
     (said,) = [one for one in content["warnings"] if "training share" in one]
     assert said.startswith(

@@ -42,7 +42,7 @@ def list_studies(paper: str | None = None, *, with_hours: bool = True) -> list[L
     Example:
         >>> import usvit
         >>> [study.table for study in usvit.list_studies("gheflati2022", with_hours=False)]
-        ['Table I', 'Table II', 'Table III', 'Table IV']
+        ['Tables I and II', 'Table I', 'Table II', 'Table III', 'Table IV']
     """
     from usvit.studies.estimate import hours
     from usvit.studies.plan import make_plan

@@ -81,7 +81,7 @@ def test_figures_are_those_of_the_rows_and_the_frozen_threshold_is_judged_as_it_
     for name, value in (("sensitivity", tp / (tp + fn)), ("specificity", tn / (tn + fp)), ("ppv", tp / (tp + fp))):
         assert frozen[name]["value"] == pytest.approx(value)
     want = clustered_share((rows.calibrated_malignant >= 0.4)[y], rows.group_id[y])
-    assert frozen["sensitivity"]["ci95"] == want["ci95"]
+    assert frozen["sensitivity"]["ci95"] == list(want.ci95)
     assert point(metrics)["source"].startswith("sensitivity >= 0.9 on 100")
     assert [one["by"] for one in metrics["subgroups"]] == ["unusual"]
     assert set(found.table["patient_id"]) == set(rows["patient_id"])

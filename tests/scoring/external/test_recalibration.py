@@ -195,8 +195,8 @@ def test_choosing_and_judging_on_the_same_few_flatters_and_the_correction_takes_
         limit = logit(one["threshold"]) * (found["temperature"]["value"] or 1) / 2
         separation = 1.81
         true.append(norm.sf((limit - separation**2 / 2) / separation) + norm.cdf(limit / separation + separation / 2))
-        apparent.append(one["sensitivity"]["value"] + one["specificity"]["value"])
-        corrected.append(one["sensitivity"]["corrected"] + one["specificity"]["corrected"])
+        apparent.append(one["sensitivity"].value + one["specificity"].value)
+        corrected.append(one["sensitivity"].corrected + one["specificity"].corrected)
     assert np.mean(apparent) - np.mean(true) > 0.05
     assert abs(np.mean(corrected) - np.mean(true)) < (np.mean(apparent) - np.mean(true)) / 2
 
