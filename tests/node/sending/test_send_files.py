@@ -207,6 +207,15 @@ def test_links_in_a_folder_do_not_lead_out_of_it(tmp_path, archive):
     assert named.sent == 1
 
 
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", f"{'a' * 200_000},b\n"], ids=["another table", "a long cell"])
+def test_a_record_that_is_another_file_is_refused_and_kept(tmp_path, archive, text):
+    out, _ = folder_of(tmp_path, 1)
+    (tmp_path / "mine.csv").write_text(text)
+    with archive.up(), pytest.raises(UsvitError, match=r"mine\.csv is not a list of sent files.*--record"):
+        send_dicom(out, to=f"A@127.0.0.1:{archive.port}", record=tmp_path / "mine.csv")
+    assert (tmp_path / "mine.csv").read_text() == text and not archive.asked
+
+
 def test_a_folder_without_dicom_and_a_damaged_file(tmp_path, archive):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("a poem")

@@ -244,12 +244,13 @@ class _SentList:
         refuse_link(path)
         content = read_bytes(path, TABLE_BYTES) if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]  # the last line may be cut off, if the machine stopped
+        foreign = UsvitError(f"The file {path} is not a list of sent files. Choose another name with --record.")
         try:
             rows = list(csv.reader(io.StringIO(whole.decode("utf-8", "surrogateescape"))))
-        except csv.Error:  # a cell of over 131,072 characters
-            rows = [[""]]
+        except csv.Error as error:  # a cell of over 131,072 characters
+            raise foreign from error
         if rows and tuple(rows[0]) != COLUMNS:
-            raise UsvitError(f"The file {path} is not a list of sent files. Choose another name with --record.")
+            raise foreign
         if len(whole) < len(content):
             with disk_errors(path):
                 os.truncate(path, len(whole))
