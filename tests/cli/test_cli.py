@@ -236,6 +236,9 @@ def test_a_fault_of_the_disk_is_no_bug_and_names_no_file_where_patients_are_read
     assert "NOVAK.png" not in answer.err
     assert "NOVAK.png: No space" in machine_fault(error, private=False)
     assert machine_fault(FileNotFoundError(errno.ENOENT, "x"), private=False) is None, "it may be a bug"
+    assert machine_fault(RuntimeError("any other"), private=False) is None
+    assert "Input/output error" in machine_fault(OSError("Input/output error (os error 5)"), private=True)
+    assert "name the file itself" in machine_fault(RuntimeError("Symlink loop from '/a/b'"), private=True)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import errno
 import gc
 import io
 import os
+import re
 import sys
 import time
 import traceback
@@ -39,6 +40,7 @@ MACHINE_FAULTS = {
     errno.EIO: "The disk or the connection to it may be damaged.",
     errno.ESTALE: "The connection to the disk was interrupted. Run the same command again.",
     errno.EMFILE: "Raise the limit (ulimit -n).",
+    errno.ELOOP: "The link leads to itself: name the file itself.",
     errno.ENFILE: "Too many files are open on this machine. Run the same command again later.",
 }
 """Errors of the system that are no bugs of usvit -> what the user can do."""
@@ -98,7 +100,7 @@ def _run() -> None:
         sys.exit(error.exit_code)
     except Exception as error:
         private = private_input(sys.argv[1:])
-        if isinstance(error, OSError) and (fault := machine_fault(error, private)):
+        if isinstance(error, (OSError, RuntimeError)) and (fault := machine_fault(error, private)):
             print(f"Error: {fault}", file=sys.stderr)
             sys.exit(EXIT_USER)
         if private:
@@ -113,18 +115,22 @@ def _run() -> None:
         sys.exit(EXIT_BUG)
 
 
-def machine_fault(error: OSError, private: bool) -> str | None:
+def machine_fault(error: OSError | RuntimeError, private: bool) -> str | None:
     """Return what the system did not allow and what to do; None if the error may be a bug.
 
     Args:
         error: The error.
         private: Whether the name of the file may name a patient, so that it is left out.
     """
-    advice = MACHINE_FAULTS.get(error.errno or 0)
-    if advice is None:
+    code, name = getattr(error, "errno", None), getattr(error, "filename", None)
+    if code is None and (found := re.search(r"\(os error (\d+)\)", str(error))):  # libraries in Rust
+        code = int(found[1])
+    elif code is None and str(error).startswith("Symlink loop from"):  # Path.resolve before Python 3.13
+        code = errno.ELOOP
+    if code not in MACHINE_FAULTS:
         return None
-    file = "" if private or error.filename is None else f" {shortened(os.fsdecode(error.filename))}:"
-    return f"A file cannot be read or written:{file} {error.strerror}. {advice}"
+    file = "" if private or name is None else f" {shortened(os.fsdecode(name))}:"
+    return f"A file cannot be read or written:{file} {os.strerror(code)}. {MACHINE_FAULTS[code]}"
 
 
 def private_input(arguments: list[str]) -> bool:
