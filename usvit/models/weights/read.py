@@ -77,7 +77,10 @@ def refuse_endless(path: Path) -> None:
             than a gigabyte) does not have the size that its header states.
     """
     with regular_file(path, limit=MAX_BYTES, follow=True, what="file of weights") as file:
-        size = file.seek(0, io.SEEK_END)
+        try:
+            size = file.seek(0, io.SEEK_END)
+        except OSError as error:  # a file of /proc, which has no end
+            raise UsvitError(f"The weights {path} cannot be read: {error.strerror}. Copy the file again.") from error
     if size > _LARGE and path.suffix == ".safetensors":
         try:
             with safe_open(path, framework="pt"):
