@@ -2,8 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Collection
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import annotated_types
@@ -41,6 +40,7 @@ def takes_options(*, without: Collection[str] = ()) -> Callable[[Callable[..., N
         @functools.wraps(command)
         def call(**values: Any) -> None:
             chosen = {name: values.pop(name) for name in fields}
+            chosen = {name: value for name, value in chosen.items() if value is not None and value != []}
             command(**values, settings=built(section, chosen, option=lambda name: option_name(section, name)))
 
         call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -57,7 +57,10 @@ def option_name(section: type[BaseModel], field: str) -> str:
 
 def _parameter(section: type[Section], name: str) -> inspect.Parameter:
     field = section.model_fields[name]
+    kind = _plain(field.annotation)
     default = ... if field.is_required() else field.get_default(call_default_factory=True)
+    if kind == list[str] | None:  # a repeated option
+        default = None
     bounds: dict[str, Any] = {}
     for entry in field.metadata:
         if isinstance(entry, annotated_types.Ge):
@@ -67,11 +70,12 @@ def _parameter(section: type[Section], name: str) -> inspect.Parameter:
     option = typer.Option(
         default,
         option_name(section, name),
+        *option_of(section, name).aliases,
         help=meanings(section).get(name, "").replace("``", ""),
         metavar=option_of(section, name).metavar or _metavar(field),
         **bounds,
     )
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=_plain(field.annotation))
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
 
 
 def _metavar(field: FieldInfo) -> str | None:
@@ -82,9 +86,9 @@ def _metavar(field: FieldInfo) -> str | None:
 
 
 def _plain(annotation: Any) -> Any:
-    """Return the type as Typer reads it: a choice is a text, which the section checks."""
+    """Return the type as Typer reads it: a choice is a text, which the section checks, and several values a list."""
     if get_origin(annotation) is Literal:
         return str
-    if Path in get_args(annotation):
-        return Path | None
+    if get_origin(annotation) in (tuple, frozenset, dict, Mapping):
+        return list[str] | None
     return annotation
