@@ -28,6 +28,7 @@ PACKAGES = {
     "exporting": "safetensors, ONNX and MONAI bundles, checked against PyTorch",
     "explaining": "attention and saliency, held against lesion masks",
     "reports": "records in, pages out",
+    "documents": "sections, tables and figures of a page; HTML, Markdown, LaTeX, terminal",
     "pretraining": "the tasks of pre-training: supervised, distilled, masked, contrastive",
     "training": "the trainer, tasks, optimizers, checkpoints, several processes",
     "evaluation": "from predictions and runs to the records of metrics",
@@ -49,6 +50,7 @@ LAYERS = [
     {"bench", "explaining", "planning"},
     {"exporting"},
     {"reports"},
+    {"documents"},
     {"pretraining"},
     {"training"},
     {"evaluation"},
@@ -59,7 +61,7 @@ LAYERS = [
     {"config"},
     {"plain_yaml", "estimate_text"},
     {"resources", "seeding", "files", "limited", "logging", "machine_load", "web", "estimate"},
-    {"terminal", "markup", "arguments", "representation", "processes"},
+    {"terminal", "markup", "arguments", "representation", "processes", "wording"},
     {"errors"},
 ]
 """Packages and modules by layer, top layer first; each imports only from itself and from layers below."""

@@ -21,11 +21,11 @@ from usvit.data.audit import MEANINGS, Audit, find_faults
 from usvit.data.datasets import DataRoot, OwnTable, build_manifest, is_private, load_cards, roots_from
 from usvit.data.io import BadImage
 from usvit.data.near_duplicates import NearDuplicate
+from usvit.documents import SERIES, drawing_style, to_svg
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, csv_text, for_the_owner_alone, write_csv, write_text
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.records import AuditRecord, load_record, write_record
-from usvit.reports.svg import SERIES, drawing_style, to_svg
 from usvit.reports.templating import script_of
 
 FILES = ("audit.json", "keep.csv", "audit.html")

@@ -6,6 +6,7 @@ from pathlib import Path
 import yaml
 
 from usvit.data.datasets import DataCard, card_facts, card_names, read_prose
+from usvit.documents import Plot
 from usvit.errors import UsvitError
 from usvit.estimate import Estimate
 from usvit.evaluation import decided_at, rows_of
@@ -27,7 +28,6 @@ from usvit.reports.limitations import limits_of
 from usvit.reports.run_files import Run, read_run
 from usvit.reports.saliency_images import SaliencyImages, explained_fact, read_explained
 from usvit.reports.statements import facts_of
-from usvit.reports.svg import Plot
 from usvit.reports.thumbnails import Pictures
 
 SECTIONS = {

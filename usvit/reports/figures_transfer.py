@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from usvit.reports.svg import DASHES, N_SERIES, LegendEntry, Pens, Plot
+from usvit.documents import DASHES, N_SERIES, LegendEntry, Pens, Plot
 
 AXES = {"l2": "Strength of regularisation", "k": "Neighbours"}
 

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from usvit.data.splits import seen_by, together, unrecorded
+from usvit.documents import Plot
 from usvit.files import write_text
 from usvit.records import ModelMetadata, PretrainRecord, RunRecord, TransferRecord, fitting, load_record
 from usvit.reports.content import best_steps, config_text
@@ -15,7 +16,6 @@ from usvit.reports.energy import Energy, energy_estimate
 from usvit.reports.figures import loss_curves
 from usvit.reports.figures_transfer import tried_plot
 from usvit.reports.run_files import read_csv
-from usvit.reports.svg import Plot
 from usvit.reports.templating import environment
 
 _NOT_FIGURES = {"fold", "step", "epoch", "lr", "images_per_second"}

@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from usvit.documents import LegendEntry, Pens, Plot
 from usvit.records import ScalingRecord, ShapeRecord
-from usvit.reports import LegendEntry, Pens, Plot
 from usvit.scaling.shapes import TITLES
 from usvit.scaling.stored_fit import StoredFit
 from usvit.scaling.surface import Array, Surface

@@ -9,7 +9,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 from usvit.estimate_text import HasInterval, Style, estimate_text, fixed
 from usvit.files import write_text
 from usvit.records import ScalingRecord, ShapeRecord
-from usvit.reports import environment
+from usvit.reports import LOADERS, environment
 from usvit.scaling.figures import fit_plot, frontier_plot, isoflop_plot, residual_plot
 from usvit.scaling.shapes import DIMENSIONS, TITLES
 from usvit.scaling.simulation import PAPER_EXPONENTS
@@ -75,4 +75,4 @@ def _write(path: Path, page: str) -> Path:
 
 @functools.cache
 def _environment() -> Environment:
-    return environment().overlay(loader=ChoiceLoader([PackageLoader("usvit.scaling"), PackageLoader("usvit.reports")]))
+    return environment().overlay(loader=ChoiceLoader([PackageLoader("usvit.scaling"), *LOADERS]))

@@ -9,6 +9,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from usvit.files import write_text
 from usvit.records import StudyColumn, StudyRecord, StudyRun
+from usvit.reports import LOADERS
 from usvit.studies import formatters
 from usvit.studies.metric_names import OF_NETWORK
 
@@ -24,7 +25,7 @@ def write_pages(folder: Path, record: StudyRecord) -> Path:
 @functools.cache
 def _environment() -> Environment:
     # All pages use the style of the report.
-    loader = ChoiceLoader([PackageLoader("usvit.studies"), PackageLoader("usvit.reports")])
+    loader = ChoiceLoader([PackageLoader("usvit.studies"), *LOADERS])
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 

@@ -12,7 +12,7 @@ from usvit.estimate import Estimate
 from usvit.estimate_text import WORDS, estimate_text, fixed
 from usvit.files import write_text
 from usvit.records import ShiftCell, ShiftRecord, ShiftRow, ShiftSpread
-from usvit.reports import environment
+from usvit.reports import LOADERS, environment
 from usvit.studies.shift.plots import recalibration_plot, sides_plot
 
 
@@ -76,4 +76,4 @@ def _shade(cell: ShiftCell) -> str:
 
 @functools.cache
 def _environment() -> Environment:
-    return environment().overlay(loader=ChoiceLoader([PackageLoader("usvit.studies"), PackageLoader("usvit.reports")]))
+    return environment().overlay(loader=ChoiceLoader([PackageLoader("usvit.studies"), *LOADERS]))

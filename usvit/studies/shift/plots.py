@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from usvit.documents import LegendEntry, Pens, Plot
 from usvit.records import ShiftRecalibration, ShiftRecord, ShiftRow, ShiftSide
-from usvit.reports import LegendEntry, Pens, Plot
 
 _PANELS = (
     ("sensitivity", "Sensitivity", None),

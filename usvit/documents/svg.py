@@ -24,7 +24,7 @@ N_SERIES = 6
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.8), (1.4, 1.6), (7, 1.6, 1.4, 1.6), (3, 1.5), (9, 3))
 """On-off lengths, in line widths, of series 0, 1, ..., so that lines differ without colour as well."""
 
-# Stand-ins for the page's own colours (templates/report.css), so that one figure serves light, dark and print.
+# Stand-ins for the page's own colours (templates/page.css), so that one figure serves light, dark and print.
 INK, MUTED, GRID = "#010101", "#020202", "#030303"
 SERIES = tuple(f"#0404{k:02d}" for k in range(1, N_SERIES + 1))
 _VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--rule"} | {c: f"--series-{k}" for k, c in enumerate(SERIES)}
@@ -49,7 +49,7 @@ class Pens:
 
 PAGE = Pens(INK, MUTED, GRID, SERIES)
 PAPER = Pens("#000000", "#4a4f55", "#c9ced4", ("#2f6690", "#bf4a17", "#3a7d44", "#7b4ea3", "#86691a", "#ab3a63"))
-"""The page's colours as printed (templates/report.css), for figures that go into an article."""
+"""The page's colours as printed (templates/page.css), for figures that go into an article."""
 
 
 @dataclass(frozen=True)
