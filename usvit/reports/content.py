@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
 from usvit.data.datasets import DataCard, card_facts, card_names, read_prose
 from usvit.documents import Plot
 from usvit.errors import UsvitError
@@ -70,13 +68,11 @@ class ReportContent:
     pictures: Pictures
     explained: SaliencyImages
     energy: Energy
-    training_seconds: float | None
     data_cards: tuple[ShownImages, ...]
     model_card: tuple[tuple[str, str], ...]
     limits: tuple[str, ...]
     checklists: tuple[Checklist, ...]
     answers: Answers
-    config: str | None
     at_prevalence: AtPrevalence | None
     """Predictive values at a stated prevalence, as in metrics.json; None if not requested."""
 
@@ -125,13 +121,11 @@ def _gather(run: Run, run_dir: Path, options: Options) -> ReportContent:
         pictures=pictures,
         explained=explained,
         energy=energy,
-        training_seconds=record.training_seconds,
         data_cards=tuple(_data_card(card) for card in pictures.cards.values() if card),
         model_card=_model_card(run, facts),
         limits=limits,
         checklists=tuple(fill_checklists(facts, options.answers.items)),
         answers=options.answers,
-        config=config_text(record),
         at_prevalence=_at_prevalence(run, options.prevalence),
     )
 
@@ -190,12 +184,6 @@ def _strip_rows(metrics: MetricsRecord) -> list[tuple[str, Estimate, list[float]
 def best_steps(record: RunRecord) -> dict[int, int]:
     """Return fold -> step whose weights were kept, from ``run.json``."""
     return {one.fold: one.best_step for one in record.results if one.best_step is not None}
-
-
-def config_text(record: RunRecord) -> str | None:
-    """Return the configuration in ``run.json`` as YAML; None if there is none."""
-    config = record.config.as_written()
-    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else None
 
 
 def _audit(run: Run, path: Path | None) -> AuditRecord | None:

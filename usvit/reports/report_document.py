@@ -1,6 +1,5 @@
 """The document of a run or of an evaluation, for the page and Markdown; and what the commands print of it."""
 
-from usvit.data.splits import contamination_warning
 from usvit.documents import Block, Document, DocumentSection, Listing, Note, Paragraph
 from usvit.records import MetricsRecord
 from usvit.reports.content import ReportContent
@@ -12,7 +11,7 @@ from usvit.reports.sections.decisions import classes_section, points_section
 from usvit.reports.sections.external import external_section
 from usvit.reports.sections.results import results_section
 from usvit.reports.sections.subgroups import subgroups_section
-from usvit.reports.sections.training import repeat_section, training_section
+from usvit.reports.sections.training import contamination_notes, repeat_section, state_notes, training_section
 
 
 def report_document(content: ReportContent) -> Document:
@@ -32,11 +31,11 @@ def report_document(content: ReportContent) -> Document:
         cases_section(content),
         leakage_section(content),
         data_section(content),
-        *([] if run.evaluated else [training_section(content)]),
+        *([] if run.evaluated else [_training(content)]),
         cards_section(content),
         DocumentSection("Limits", [Listing(content.limits)], "limits"),
         checklists_section(content),
-        repeat_section(content),
+        repeat_section(run.record, several=content.cross_validated),
     ]
     return Document(
         title=content.title,
@@ -46,6 +45,12 @@ def report_document(content: ReportContent) -> Document:
         made_from=f"run.json, metrics.json (schema {metrics.schema_version}) and predictions.csv of this run",
         name="usvit report",
     )
+
+
+def _training(content: ReportContent) -> DocumentSection:
+    run = content.run
+    several = content.cross_validated
+    return training_section(run.record, content.losses, content.energy, several=several, members=run.members)
 
 
 def _lead(content: ReportContent) -> list[Block]:
@@ -67,20 +72,12 @@ def _lead(content: ReportContent) -> list[Block]:
                 )
             )
         )
-    blocks += contamination(metrics)
-    if record.state != "finished":
-        blocks.append(Note(f"This run is not marked as finished (state: {record.state}). This page may be incomplete."))
-    return blocks
-
-
-def contamination(metrics: MetricsRecord) -> list[Block]:
-    """Warn of tested data sets that a foundation model was pre-trained on, if there are any."""
-    return [Note(contamination_warning(metrics.contamination))] if metrics.contamination else []
+    return [*blocks, *state_notes(record, metrics.contamination)]
 
 
 def headline_document(metrics: MetricsRecord) -> Document:
     """Build what a training prints: the figures to quote, with those by patient."""
-    return Document("Results", [results_section(metrics, {})], lead=contamination(metrics))
+    return Document("Results", [results_section(metrics, {})], lead=contamination_notes(metrics.contamination))
 
 
 def metrics_document(metrics: MetricsRecord) -> Document:
@@ -96,4 +93,4 @@ def metrics_document(metrics: MetricsRecord) -> Document:
         abstention_section(metrics, {}, tested),
         subgroups_section(metrics),
     ]
-    return Document("Evaluation", sections, lead=contamination(metrics))
+    return Document("Evaluation", sections, lead=contamination_notes(metrics.contamination))

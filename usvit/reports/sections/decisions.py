@@ -98,7 +98,13 @@ def points_section(metrics: MetricsRecord, at_prevalence: AtPrevalence | None, t
         f"Decisions for {positive} against the rest at a threshold of its probability. No threshold was chosen on the "
         "images that it is applied to"
     )
-    if missing:
+    if metrics.external:
+        frozen = next(one for one in metrics.operating_points if one.rule.startswith("frozen"))
+        said += (
+            ". An external test does not choose thresholds; 'usvit recalibrate' chooses them on other patients. The "
+            f"frozen thresholds apply to the calibrated probability; they are from {frozen.source}."
+        )
+    elif missing:
         said += ", so that with a single set of images only a threshold that was fixed beforehand is left."
     else:
         source = metrics.operating_points[0].source if metrics.operating_points else ""
@@ -146,7 +152,7 @@ def _points_table(metrics: MetricsRecord, tested_set: str) -> Table:
         [
             Column("Fold" if several else "Images"),
             *numbers("Threshold", "Sensitivity", "Specificity"),
-            *numbers("PPV", "NPV", detail=True),
+            *numbers("PPV", "NPV", detail=several),
             Column("Target"),
         ],
         [row for point in shown for row in _point_rows(point, "pooled" if several else tested_set, several)],
