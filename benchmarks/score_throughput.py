@@ -31,6 +31,7 @@ import torch
 from PIL import Image
 
 from benchmarks.messy_export import dicom, phantoms
+from usvit.config.scoring import ModelSettings, ScoringSettings
 from usvit.data.io import UInt8
 from usvit.progress import NoProgress
 from usvit.resources import usable_cores
@@ -117,10 +118,18 @@ def measure(options: argparse.Namespace, folder: Path) -> ScoringSpeed:
         options: The options of ``main``.
         folder: An empty folder for the files and the results.
     """
-    choice = ModelChoice(options.model, options.fold, options.device, options.precision, False, None, "0.5")
+    chosen = ModelSettings(
+        folds=options.fold,
+        operating_point="0.5",
+        device=options.device,
+        precision=options.precision,
+        batch_size=options.batch_size,
+        workers=options.workers,
+    )
+    choice = ModelChoice(options.model, chosen)
     ensemble = choice.load()
     files = make_files(folder / "export", options.n, options.size)
-    size, workers = ensemble.preprocessing.image_size, options.workers
+    size = ensemble.preprocessing.image_size
     settings = ReadSettings(size, ensemble.preprocessing.resize, ensemble.preprocessing.crop)
     paths = sorted(files.rglob("*.dcm"))
     batch = np.random.default_rng(0).integers(0, 256, (options.batch_size, size, size, 3), dtype=np.uint8)
@@ -135,7 +144,7 @@ def measure(options: argparse.Namespace, folder: Path) -> ScoringSpeed:
     ensemble.score(batch)
     for round_ in range(options.rounds):
         begun, used = time.perf_counter(), cpu_seconds()
-        with Reading(settings, workers, 60, 4).open() as readers:
+        with Reading(settings, chosen).open() as readers:
             items = enumerate(discover([str(files)]))
             seen = sum(isinstance(event, Frame) for _, _, event in readers.read(items))
             core_ms["decode only"].append(1000 * (cpu_seconds() - used) / options.n)
@@ -150,12 +159,7 @@ def measure(options: argparse.Namespace, folder: Path) -> ScoringSpeed:
             options.model,
             files,
             folder / f"scores-{round_}",
-            folds=options.fold,
-            key=folder / "key",
-            workers=workers,
-            device=options.device,
-            precision=options.precision,
-            batch_size=options.batch_size,
+            settings=ScoringSettings(**dict(chosen), key=folder / "key"),
             progress=clock,
         ).summary.counts
         rates["usvit score"].append(options.n / clock.seconds)

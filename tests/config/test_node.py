@@ -1,10 +1,7 @@
 """The configuration of a node: what is accepted, and one clear sentence for each mistake."""
 
-import ast
-import inspect
 import json
 import os
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from pydantic import BaseModel
 
 from tests.conftest import REPOSITORY
 from usvit.config import node
+from usvit.config.fields import meanings
 from usvit.config.node import RuleConditions, covers
 from usvit.config.node_file import load_node_config, section_in
 from usvit.errors import UsvitError
@@ -119,20 +117,8 @@ this page from `usvit/config/node.py`.
 PLACES = {"receive.allow": "[]", "folders": "[]", "rules": "[]", "models": "NAME", "peers": "NAME"}
 
 
-def meanings() -> dict[str, dict[str, str]]:
-    """Class -> field -> the text below it in the source."""
-    found: dict[str, dict[str, str]] = {}
-    for one in ast.parse(inspect.getsource(node)).body:
-        if isinstance(one, ast.ClassDef):
-            texts = found.setdefault(one.name, {})
-            for field, text in pairwise(one.body):
-                if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    texts[field.target.id] = " ".join(text.value.value.split())
-    return found
-
-
 def lines(section, prefix: str = ""):
-    texts = meanings()[section.__name__]
+    texts = meanings(section)
     for name, field in section.model_fields.items():
         key = prefix + name
         inner = section_in(field.annotation)

@@ -117,7 +117,7 @@ def test_networks_of_several_runs_see_images_with_their_own_normalisation(run, t
     own = metadata_of(other / "fold-1")["preprocessing"]
     edit_metadata(other / "fold-1", preprocessing=own | {"mean": [0.5] * 3, "std": [0.1] * 3})
     images = pixels_of(read_predictions(run / "predictions.csv").head(5))
-    rule = {"rule": "0.5", **CPU}
+    rule = {"operating_point": "0.5", **CPU}
     single = [Ensemble.load(one, **rule).score(images).prob for one in (run / "fold-0", other / "fold-1")]
     together = Ensemble.load([run / "fold-0", other / "fold-1"], **rule).score(images)
     np.testing.assert_allclose(together.prob, np.mean(single, axis=0), atol=1e-12)
@@ -192,7 +192,7 @@ def test_blank_frames_and_noise_are_unusual(run):
 
 def test_the_threshold_of_one_network_is_its_metadata_s(run):
     for fold in range(3):
-        ensemble = Ensemble.load(run, folds=str(fold), rule="sensitivity >= 0.95", **CPU)
+        ensemble = Ensemble.load(run, folds=str(fold), operating_point="sensitivity >= 0.95", **CPU)
         entry = metadata_of(run / f"fold-{fold}")["thresholds"][1]
         assert ensemble.threshold == entry["threshold"]
         if entry["threshold"] is not None:
@@ -213,7 +213,7 @@ def unseen(run, fold, part):
 def test_the_threshold_of_several_is_chosen_for_their_mean(run, folds, numbers, monkeypatch):
     # The phantom is small: let a correlation come from few images.
     monkeypatch.setattr("usvit.metrics.ensemble_scores.MIN_PAIRS", 2)
-    ensemble = Ensemble.load(run, folds=folds, rule="specificity>=0.5", **CPU)
+    ensemble = Ensemble.load(run, folds=folds, operating_point="specificity>=0.5", **CPU)
     test, val = ([unseen(run, k, part) for k in numbers] for part in ("test", "val"))
     label = {i: own for part in (*test, *val) for i, (own, _) in part.items()}
     scores = [
@@ -232,7 +232,7 @@ def test_without_pairs_the_threshold_of_single_networks_comes_with_a_warning(run
     out = shutil.copytree(run, tmp_path / "run")
     for k in range(3):
         (out / f"fold-{k}" / "predictions.csv").unlink()  # only the run's own table is left, which holds test images
-    ensemble = Ensemble.load(out, rule="specificity>=0.5", **CPU)
+    ensemble = Ensemble.load(out, operating_point="specificity>=0.5", **CPU)
     found = [one for k in range(3) for one in unseen(run, k, "test").values()]
     expected = choose_threshold(*map(np.array, zip(*found, strict=True)), parse_rule("specificity>=0.5")).threshold
     assert ensemble.threshold == pytest.approx(expected, abs=1e-12)
@@ -241,13 +241,13 @@ def test_without_pairs_the_threshold_of_single_networks_comes_with_a_warning(run
 
 
 def test_mirrored_images_are_said_to_be_absent_from_the_choice(run):
-    assert "--flip" in Ensemble.load(run, rule="youden", flip=True, **CPU).threshold_origin
-    assert "--flip" not in Ensemble.load(run, rule="0.4", flip=True, **CPU).threshold_origin
+    assert "--flip" in Ensemble.load(run, operating_point="youden", flip=True, **CPU).threshold_origin
+    assert "--flip" not in Ensemble.load(run, operating_point="0.4", flip=True, **CPU).threshold_origin
 
 
 def test_a_number_is_a_threshold_and_nonsense_is_none(run):
-    assert Ensemble.load(run, rule="0.4", **CPU).threshold == 0.4
-    assert Ensemble.load(run, rule="0.4", **CPU).threshold_origin == "fixed at 0.4"
+    assert Ensemble.load(run, operating_point="0.4", **CPU).threshold == 0.4
+    assert Ensemble.load(run, operating_point="0.4", **CPU).threshold_origin == "fixed at 0.4"
     for words in ("sens>=0.9", "sensitivity>=1.5", "sensitivity>=x", "1.2", "nan", "", "specificity>0.9"):
         with pytest.raises(UsvitError, match="Unknown operating point"):
             parse_rule(words)
@@ -299,9 +299,9 @@ def test_a_local_calibration_replaces_temperatures_and_thresholds(run, tmp_path,
     for image in (("ab" * 32, "file:b2"), ("cd" * 32, "patient:a1")):
         assert local.seen(*image) and not plain.seen(*image)
     assert not local.seen("cd" * 32, "file:b2")
-    none = Ensemble.load(run, calibration=path, rule="specificity>=0.9", **CPU)
+    none = Ensemble.load(run, calibration=path, operating_point="specificity>=0.9", **CPU)
     assert none.threshold is None and "no negative image" in none.threshold_origin
-    assert "has no threshold" in Ensemble.load(run, calibration=path, rule="youden", **CPU).threshold_origin
+    assert "has no threshold" in Ensemble.load(run, calibration=path, operating_point="youden", **CPU).threshold_origin
     with pytest.raises(UsvitError, match="another model"):
         Ensemble.load(run, folds="0", calibration=path, **CPU)
 

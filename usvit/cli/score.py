@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
+from usvit.config.scoring import Product, ScoringSettings
 from usvit.data.io import PICTURE_NAMES
 from usvit.errors import EXIT_PARTLY
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from usvit.records import ModelSeen, SummaryRecord
 
 
+@takes_options(without=["products"])
 def score(
     model: Annotated[
         list[Path],
@@ -35,33 +38,7 @@ def score(
     out: Annotated[
         Path, typer.Option(help="Folder for the results; the same command resumes an interrupted job.", metavar="DIR")
     ],
-    fold: Annotated[
-        str, typer.Option(help="Folds whose networks to use: all (ensemble), 0, or 0,2.", metavar="K")
-    ] = "all",
-    frames: Annotated[
-        str, typer.Option(help="Frames of a loop: all, middle, every:K, or top:K by quality.", metavar="POLICY")
-    ] = "all",
-    operating_point: Annotated[
-        str,
-        typer.Option(help="sensitivity>=X, specificity>=X, youden, or a threshold as a number.", metavar="RULE"),
-    ] = "sensitivity>=0.9",
-    calibration: Annotated[
-        Path | None, typer.Option(help="Temperature and thresholds written by 'usvit recalibrate'.", metavar="FILE")
-    ] = None,
-    flip: Annotated[
-        bool, typer.Option("--flip", help="Average the result of each image and of its mirror image.")
-    ] = False,
-    abstain: Annotated[
-        bool, typer.Option("--abstain", help="Make no decision on images unlike the training data.")
-    ] = False,
-    abstain_at: Annotated[
-        str | None,
-        typer.Option(
-            help="Make no decision on uncertain images, studies and patients: calibrated probabilities such as "
-            "0.05,0.6, or 'conformal' for the sets of --calibration.",
-            metavar="LOW,HIGH",
-        ),
-    ] = None,
+    settings: ScoringSettings,
     sr: Annotated[bool, typer.Option("--sr", help="Write a DICOM SR (TID 1500) for each DICOM file.")] = False,
     sc: Annotated[
         bool, typer.Option("--sc", help="Write a DICOM Secondary Capture: image, saliency and result.")
@@ -70,52 +47,6 @@ def score(
         bool, typer.Option("--gsps", help="Write a DICOM presentation state: region and result, over the image.")
     ] = False,
     overlays: Annotated[bool, typer.Option("--overlays", help="Write the same pictures as PNG.")] = False,
-    thumbnails: Annotated[bool, typer.Option("--thumbnails", help="Show small images in scores.html.")] = False,
-    pictures: Annotated[
-        bool,
-        typer.Option(
-            "--pictures",
-            help="Also draw images whose tissue region is unknown; they may show a patient's name.",
-        ),
-    ] = False,
-    keep_ids: Annotated[
-        bool,
-        typer.Option("--keep-ids", help="Keep paths and patient ids; the outputs are then as private as the input."),
-    ] = False,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            help="Secret key of the pseudonyms, created if missing. (default: in your settings)", metavar="FILE"
-        ),
-    ] = None,
-    link: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a private table of ids and files, outside --out; you can also do this later.", metavar="FILE"
-        ),
-    ] = None,
-    audit_log: Annotated[
-        Path | None,
-        typer.Option(
-            help="Append who scored what and when, without patient data, to this file (mode 600).", metavar="FILE"
-        ),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Maximum time to decode one image, in seconds; the file fails after it.")
-    ] = 60.0,
-    memory_gb: Annotated[float, typer.Option(help="Maximum memory of a reader process, in GB.", min=0.1)] = 4.0,
-    batch_size: Annotated[int, typer.Option(help="Number of images per batch.", min=1)] = 32,
-    workers: Annotated[
-        int | None, typer.Option(help="Number of reader processes. (default: one per core)", min=1)
-    ] = None,
-    device: o.DeviceOption = None,
-    precision: o.Precision = None,
-    engine: Annotated[str, typer.Option(help="local, or ray for the machines of a cluster.")] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(help="Address of the Ray cluster. (default: start one on this machine)", metavar="HOST:PORT"),
-    ] = None,
-    cpus: Annotated[int | None, typer.Option(help="CPUs of each Ray worker. (default: 2)", min=1)] = None,
     base: o.Base = None,
     json_: o.Json = False,
 ) -> None:
@@ -128,42 +59,16 @@ def score(
     from usvit.progress import make_progress
     from usvit.scoring import score as score_all
 
+    flags: dict[Product, bool] = {"sr": sr, "sc": sc, "gsps": gsps, "overlay": overlays}
+    products = frozenset(name for name, wanted in flags.items() if wanted)
     with o.resumable():
         outcome = score_all(
-            model,
-            input_,
-            out,
-            folds=fold,
-            frames=frames,
-            operating_point=operating_point,
-            calibration=calibration,
-            flip=flip,
-            abstain=abstain,
-            abstain_at=abstain_at,
-            keep_ids=keep_ids,
-            key=key,
-            link=link,
-            audit_log=audit_log,
-            thumbnails=thumbnails,
-            pictures=pictures,
-            products=[
-                name for name, wanted in (("sr", sr), ("sc", sc), ("gsps", gsps), ("overlay", overlays)) if wanted
-            ],
-            timeout=timeout,
-            memory_gb=memory_gb,
-            workers=workers,
-            batch_size=batch_size,
-            device=device or "auto",
-            precision=precision or "auto",
-            engine=engine,
-            address=address,
-            cpus=cpus,
-            progress=make_progress(),
+            model, input_, out, settings=settings.model_copy(update={"products": products}), progress=make_progress()
         )
     if json_:
         print(json.dumps(outcome.summary.content(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        _show(outcome.summary, outcome.out, link)
+        _show(outcome.summary, outcome.out, settings.link)
     if outcome.partly:
         raise typer.Exit(EXIT_PARTLY)
 

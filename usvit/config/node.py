@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from usvit.config.patterns import includes
+from usvit.config.scoring import ModelSettings
 from usvit.config.sections import Section
 
 
@@ -161,35 +162,17 @@ class CompletionConfig(Section):
     """With more images than this not scored yet, further ones are refused with 0xA700 until there are fewer."""
 
 
-class NodeModelConfig(Section):
+class NodeModelConfig(ModelSettings):
     """A model that stays loaded; its settings mean what they mean for ``usvit score``."""
 
     path: ConfigPath
     """Folder of a run, of a fold, of an export, or of an ensemble."""
-    folds: str = "all"
-    """Folds whose networks are averaged: ``all``, or numbers such as ``0,2``."""
-    device: str = "auto"
-    """``auto``, ``cpu`` or ``cuda``."""
     gpu: Annotated[int, Field(ge=0)] | None = None
     """Number of the GPU that this model uses; models on different GPUs score at the same time."""
-    precision: str = "auto"
-    """``auto``, ``fp32`` or ``bf16``."""
-    operating_point: str = "sensitivity>=0.9"
-    """``sensitivity>=X``, ``specificity>=X``, ``youden``, or a threshold as a number."""
     calibration: ConfigPath | None = None
     """File that ``usvit recalibrate`` wrote."""
-    flip: bool = False
-    """Average each image with its mirror image."""
-    abstain: bool = False
-    """Make no decision on images that are out of distribution."""
-    batch_size: Annotated[int, Field(ge=1, le=4096)] = 32
-    """Images that the networks process at once."""
-    readers: Annotated[int, Field(ge=1, le=256)] = 1
-    """Processes that decode images."""
-    timeout: Annotated[float, Field(gt=0)] = 60.0
-    """Longest time to decode one image, in seconds."""
-    memory_gb: Annotated[float, Field(ge=0.1)] = 4.0
-    """Largest memory of a reader process."""
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
+    """Number of processes that decode images."""
 
 
 class RuleConditions(Section):

@@ -79,24 +79,7 @@ def open_scorer(model: NodeModelConfig, pseudonyms: Pseudonyms) -> ItemScorer:
     Raises:
         UsvitError: it cannot be loaded.
     """
-    choice = ModelChoice(
-        (model.path,),
-        model.folds,
-        model.device,
-        model.precision,
-        model.flip,
-        model.calibration,
-        model.operating_point,
-    )
-    return ItemScorer(
-        choice,
-        pseudonyms,
-        abstain=model.abstain,
-        batch_size=model.batch_size,
-        workers=model.readers,
-        timeout=model.timeout,
-        memory_gb=model.memory_gb,
-    )
+    return ItemScorer(ModelChoice((model.path,), model), pseudonyms)
 
 
 def release_studies(database: NodeDatabase, scorer: str) -> None:

@@ -14,9 +14,11 @@ import torch
 
 import usvit
 from usvit.cluster import TaskShare, connected
+from usvit.config.scoring import ModelSettings
 from usvit.errors import UsvitError
 from usvit.progress import Progress
 from usvit.pseudonyms import Pseudonyms
+from usvit.resources import usable_cores
 from usvit.scoring.abstention import Zone
 from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.items import Done, ReadSettings, ScoringItem
@@ -41,37 +43,24 @@ class ModelChoice:
     """The networks to load and their settings; plain data that can be sent to another machine."""
 
     paths: tuple[Path, ...]
-    folds: str
-    device: str
-    precision: str
-    flip: bool
-    calibration: Path | None
-    rule: str
+    settings: ModelSettings
 
     def load(self) -> Ensemble:
         """Load the networks; see ``Ensemble.load``."""
-        return Ensemble.load(
-            self.paths,
-            folds=self.folds,
-            device=self.device,
-            precision=self.precision,
-            flip=self.flip,
-            calibration=self.calibration,
-            rule=self.rule,
-        )
+        return Ensemble.load(self.paths, settings=self.settings)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Settings of the reader processes."""
+    """How files are read, and the limits of the processes that read them."""
 
     settings: ReadSettings
-    workers: int
-    timeout: float
-    memory_gb: float
+    limits: ModelSettings
 
     def open(self) -> Readers:
-        return Readers(self.settings, workers=self.workers, timeout=self.timeout, memory_gb=self.memory_gb)
+        limits = self.limits
+        workers = usable_cores() if limits.workers is None else limits.workers
+        return Readers(self.settings, workers=workers, timeout=limits.timeout, memory_gb=limits.memory_gb)
 
 
 def score_here(
@@ -107,7 +96,7 @@ def score_on_ray(
             model.
     """
     with connected(address) as ray:
-        share = TaskShare.of(ray, cpus, use_gpus=choice.device != "cpu")
+        share = TaskShare.of(ray, cpus, use_gpus=choice.settings.device != "cpu")
         n = share.n_at_once(ray)
         # each worker loads the networks itself
         words = (describer.pseudonyms, describer.keep_ids, describer.abstain, describer.zone)

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from usvit.config.keywords import takes_settings
+from usvit.config.scoring import NetworkSettings
 from usvit.data.io import UInt8
 from usvit.data.splits import Described, copies_of_seen, seen_by, together
 from usvit.data.transforms import Preprocessing
@@ -115,26 +117,13 @@ class Ensemble:
         self._seen = together(seen_by(member.trained.metadata, member.folder) for member in members)
 
     @classmethod
-    def load(
-        cls,
-        model: Path | Sequence[Path],
-        *,
-        folds: str = "all",
-        device: str = "auto",
-        precision: str = "auto",
-        flip: bool = False,
-        calibration: Path | None = None,
-        rule: str = "sensitivity>=0.9",
-    ) -> "Ensemble":
+    @takes_settings
+    def load(cls, model: Path | Sequence[Path], settings: NetworkSettings) -> "Ensemble":
         """Load the networks of a run, of one fold, of an export as safetensors, or of several of them.
 
         Args:
             model: ``runs/x``, ``runs/x/fold-0``, a folder of ``usvit ensemble``, or several of these.
-            folds: folds of each run: ``all``, or numbers such as ``0`` or ``0,2``.
-            device, precision: see ``usvit.training.device.resolve_device``.
-            flip: average the probabilities of each image with those of its mirror image.
-            calibration: file that ``usvit recalibrate`` wrote for these networks.
-            rule: ``sensitivity>=0.9``, ``specificity>=0.95``, ``youden``, or a threshold such as ``0.4``.
+            settings: see ``NetworkSettings``.
 
         Raises:
             UsvitError: the folder holds no networks, the networks differ in classes or preprocessing, those of one run
@@ -142,10 +131,11 @@ class Ensemble:
                 of an ensemble is missing or changed, the calibration belongs to another model, or there is no such
                 rule, fold or device.
         """
-        wanted, where = parse_rule(rule), resolve_device(device, precision)
-        fit = None if calibration is None else read_calibration(calibration)
+        wanted = parse_rule(settings.operating_point)
+        where = resolve_device(settings.device, settings.precision)
+        fit = None if settings.calibration is None else read_calibration(settings.calibration)
         models = [model] if isinstance(model, Path) else list(model)
-        chosen = load_members(models, folds)
+        chosen = load_members(models, settings.folds)
         if fit is None:
             chosen = with_one_calibration(chosen)
         first = chosen[0].members[0].trained
@@ -160,9 +150,9 @@ class Ensemble:
             temperatures = {fold.fold: fold.temperature for fold in chosen}
             what = "folds of the ensemble" if chosen[0].of_ensemble else "networks"
             point = of_run(models[0], temperatures, first.classes, first.positive, wanted, what)
-        if flip and fit is None and wanted.kind != "fixed" and point.threshold is not None:
+        if settings.flip and fit is None and wanted.kind != "fixed" and point.threshold is not None:
             point = replace(point, origin=f"{point.origin}; without mirrored images, which --flip averages in")
-        return cls(chosen, where, flip=flip, calibration=fit, point=point, rule=wanted)
+        return cls(chosen, where, flip=settings.flip, calibration=fit, point=point, rule=wanted)
 
     @property
     def threshold(self) -> float | None:

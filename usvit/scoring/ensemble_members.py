@@ -95,11 +95,6 @@ class FoldModel:
         ]
 
 
-def folds_text(folds: str | int | Sequence[int]) -> str:
-    """Return a choice of folds as ``all`` or numbers joined by commas: ``[0, 2]`` becomes ``0,2``."""
-    return ",".join(map(str, [folds] if isinstance(folds, (str, int)) else folds))
-
-
 def load_members(models: Sequence[Path], folds: str) -> list[FoldModel]:
     """Load the chosen networks of one or several runs, in the order of the runs and their folds.
 

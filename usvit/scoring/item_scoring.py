@@ -15,7 +15,7 @@ from typing import Any, Self
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.dicom_out.production import ProductEntry, produced, scoring_model
 from usvit.scoring.dicom_out.products import Order
-from usvit.scoring.engines import ModelChoice
+from usvit.scoring.engines import ModelChoice, Reading
 from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.items import DESCRIPTION, Done, ScoringItem
 from usvit.scoring.leakage import marked
@@ -39,29 +39,15 @@ class ItemScorer:
     Args:
         choice: the networks and their settings.
         pseudonyms: make the ids of the rows.
-        abstain: make no decision on images that are out of distribution.
-        batch_size: number of images that the networks process at once.
-        workers, timeout, memory_gb: see ``Readers``.
 
     Raises:
         UsvitError: the networks cannot be loaded (``Ensemble.load``).
     """
 
-    def __init__(
-        self,
-        choice: ModelChoice,
-        pseudonyms: Pseudonyms,
-        *,
-        abstain: bool,
-        batch_size: int,
-        workers: int,
-        timeout: float,
-        memory_gb: float,
-    ):
+    def __init__(self, choice: ModelChoice, pseudonyms: Pseudonyms):
         self.ensemble: Ensemble = choice.load()
-        self._describer = Describer(self.ensemble, pseudonyms, keep_ids=False, abstain=abstain)
-        self._pseudonyms, self._batch_size = pseudonyms, batch_size
-        self._limits = {"workers": workers, "timeout": timeout, "memory_gb": memory_gb}
+        self._settings, self._pseudonyms = choice.settings, pseudonyms
+        self._describer = Describer(self.ensemble, pseudonyms, keep_ids=False, abstain=choice.settings.abstain)
         self._readers: dict[str, Readers] = {}
 
     def __enter__(self) -> Self:
@@ -84,7 +70,7 @@ class ItemScorer:
         """
         found = ItemScores()
         messages = self._reading(frames).read(list(enumerate(items)))
-        batches = scored(messages, self._describer, batch_size=self._batch_size, known=lambda seq: Done())
+        batches = scored(messages, self._describer, batch_size=self._settings.batch_size, known=lambda seq: Done())
         with contextlib.closing(messages), closing(batches):  # type: ignore[type-var]
             for batch in batches:
                 for seq, _, row, _ in batch.rows:
@@ -173,6 +159,5 @@ class ItemScorer:
 
     def _reading(self, frames: str) -> Readers:
         if frames not in self._readers:
-            settings = self.ensemble.read_settings(frames)
-            self._readers[frames] = Readers(settings, **self._limits)  # type: ignore[arg-type]
+            self._readers[frames] = Reading(self.ensemble.read_settings(frames), self._settings).open()
         return self._readers[frames]

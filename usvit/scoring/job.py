@@ -5,29 +5,27 @@ An interrupted job can be resumed at any point.
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from usvit.arguments import checked_arguments
-from usvit.errors import UsvitError, unknown
+from usvit.config.keywords import takes_settings
+from usvit.config.scoring import ScoringSettings
+from usvit.errors import UsvitError
 from usvit.files import for_the_owner_alone, is_partial_of
 from usvit.progress import Progress, shown_progress
 from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, refuse_inside
 from usvit.records import SummaryRecord, load_record
-from usvit.resources import usable_cores
 from usvit.scoring.abstention import zone_of
 from usvit.scoring.audit_log import audited
 from usvit.scoring.dicom_out.production import make_products
-from usvit.scoring.dicom_out.products import KINDS
 from usvit.scoring.discovery.inputs import discover
 from usvit.scoring.engines import ModelChoice, Reading, score_here, score_on_ray
-from usvit.scoring.ensemble_members import folds_text
 from usvit.scoring.items import FAILURES, Failure, ScoringItem
 from usvit.scoring.job_directory import open_folder
 from usvit.scoring.journal import PENDING, SCORED, Batch, Journal, open_journal
 from usvit.scoring.link_table import Linked, ScoredHashes
-from usvit.scoring.pipeline import BATCH_SIZE, Describer
+from usvit.scoring.pipeline import Describer
 from usvit.scoring.reading.item_reader import parse_frames
 from usvit.scoring.request import Request, identity_of
 from usvit.scoring.results import write_results
@@ -54,35 +52,13 @@ class ScoringResult:
         return bool(counts.failures or counts.products_failed or self.not_linked)
 
 
-@checked_arguments
+@takes_settings
 def score(
     model: str | Path | Sequence[str | Path],
     inputs: str | Path | Sequence[str | Path],
     out: str | Path,
+    settings: ScoringSettings,
     *,
-    folds: str | int | Sequence[int] = "all",
-    frames: str = "all",
-    operating_point: str = "sensitivity>=0.9",
-    calibration: Path | None = None,
-    flip: bool = False,
-    abstain: bool = False,
-    abstain_at: str | None = None,
-    keep_ids: bool = False,
-    key: Path | None = None,
-    link: Path | None = None,
-    audit_log: Path | None = None,
-    thumbnails: bool = False,
-    pictures: bool = False,
-    products: Collection[str] = (),
-    timeout: float = 60.0,
-    memory_gb: float = 4.0,
-    workers: int | None = None,
-    batch_size: int = BATCH_SIZE,
-    device: str = "auto",
-    precision: str = "auto",
-    engine: str = "local",
-    address: str | None = None,
-    cpus: int | None = None,
     progress: Progress | None = None,
 ) -> ScoringResult:
     """Score every image of the inputs and write tables, a summary and a page into a folder.
@@ -94,32 +70,7 @@ def score(
             whose networks are averaged with equal weights.
         inputs: folders, files, globs, zip archives, tables with a column ``path``, or DICOMDIRs.
         out: folder for the results.
-        folds: folds of each run whose networks are averaged: ``all``, or numbers such as ``0``, ``[0, 2]`` or
-            ``"0,2"``.
-        frames: frames of a multi-frame file to score: ``all``, ``middle``, ``every:K``, or ``top:K`` by quality.
-        operating_point: ``sensitivity>=X``, ``specificity>=X``, ``youden``, or a threshold as a number.
-        calibration: file with a temperature and thresholds, written by ``recalibrate``.
-        flip: average the probabilities of each image with those of its mirror image.
-        abstain: make no decision on images that are out of distribution.
-        abstain_at: make no decision where the calibrated probability is uncertain: ``LOW,HIGH``, or ``conformal`` for
-            the sets of ``calibration``.
-        keep_ids: keep paths and patient ids in the outputs, which are then as private as the inputs.
-        key: file with the secret key of the pseudonyms, created if missing; None: ``pseudonyms.default_key_path()``.
-        link: file, outside ``out``, in which to write which pseudonym belongs to which file.
-        audit_log: file to which one line is appended when the job starts and one when it ends.
-        thumbnails: show small images on the page.
-        pictures: also draw images whose tissue region is not known; these may show a name.
-        products: files to write for each input file: ``sr`` (DICOM SR), ``sc`` (DICOM Secondary Capture),
-            ``gsps`` (DICOM presentation state), ``overlay``.
-        timeout: maximum time to decode one image, in seconds.
-        memory_gb: maximum memory of one reader process, in GB.
-        workers: number of reader processes; None: one for each CPU core.
-        batch_size: number of images that the networks process at once.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        precision: ``auto``, ``fp32`` or ``bf16``.
-        engine: ``local``, or ``ray`` to use the machines of a Ray cluster.
-        address: address of the Ray cluster; None: start one on this machine.
-        cpus: CPUs of each Ray worker; None: 2.
+        settings: see ``ScoringSettings``.
         progress: shows how many files are done.
 
     Returns:
@@ -136,61 +87,32 @@ def score(
         >>> result.partly, result.summary.counts.failures
         (False, 0)
     """
-    paths = [inputs] if isinstance(inputs, (str, Path)) else inputs
     request = Request(
         models=tuple(Path(one) for one in ([model] if isinstance(model, (str, Path)) else model)),
-        inputs=tuple(str(path) for path in paths),
+        inputs=tuple(str(path) for path in ([inputs] if isinstance(inputs, (str, Path)) else inputs)),
         out=Path(out),
-        folds=folds_text(folds),
-        frames=frames,
-        rule=operating_point,
-        calibration=calibration,
-        flip=flip,
-        abstain=abstain,
-        abstain_at=abstain_at,
-        keep_ids=keep_ids,
-        key=key,
-        link=link,
-        audit_log=audit_log,
-        thumbnails=thumbnails,
-        pictures=pictures,
-        products=frozenset(products),
-        timeout=timeout,
-        memory_gb=memory_gb,
-        workers=workers,
-        batch_size=batch_size,
-        device=device,
-        precision=precision,
-        engine=engine,
-        address=address,
-        cpus=cpus,
+        settings=settings,
     )
     return _run(request, shown_progress(progress))
 
 
 def _run(request: Request, progress: Progress) -> ScoringResult:
-    parse_frames(request.frames)
-    if unknown_products := sorted(request.products - set(KINDS)):
-        raise unknown("product", unknown_products[0], KINDS)
-    if request.engine not in ("local", "ray"):
-        raise UsvitError(f"Unknown engine '{request.engine}'. Known: local, ray.")
-    if request.engine == "local" and (request.address is not None or request.cpus is not None):
+    settings = request.settings
+    parse_frames(settings.frames)
+    if settings.engine == "local" and (settings.address is not None or settings.cpus is not None):
         raise UsvitError("--address and --cpus require --engine ray.")
     choice = ModelChoice(
         tuple(model.resolve() for model in request.models),
-        request.folds,
-        request.device,
-        request.precision,
-        request.flip,
-        None if request.calibration is None else request.calibration.resolve(),
-        request.rule,
+        settings.model_copy(
+            update={"calibration": None if settings.calibration is None else settings.calibration.resolve()}
+        ),
     )
     ensemble = choice.load()
     zone = None
-    if request.abstain_at is not None:
-        zone = zone_of(request.abstain_at, ensemble.threshold, ensemble.calibration, ensemble.positive)
-    key = request.key or default_key_path()
-    for path, what in ((key, "The key"), (request.link, "The link table")):
+    if settings.abstain_at is not None:
+        zone = zone_of(settings.abstain_at, ensemble.threshold, ensemble.calibration, ensemble.positive)
+    key = settings.key or default_key_path()
+    for path, what in ((key, "The key"), (settings.link, "The link table")):
         if path is not None:  # results that are shared must not contain the key or the link table
             refuse_inside(path, request.out, what)
     pseudonyms = Pseudonyms.of_key(key)
@@ -198,44 +120,43 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
     if pseudonyms.warning:
         logger.warning(pseudonyms.warning)
     # Raises for wrong inputs before anything is written.
-    items = _without_own(discover(request.inputs, exclude=request.out), key, request.link)
+    items = _without_own(discover(request.inputs, exclude=request.out), key, settings.link)
     identity = identity_of(request, ensemble, pseudonyms, zone)
     named = {"job": identity["input"], "model": ensemble.sha256, "key": pseudonyms.fingerprint}
     with (
-        for_the_owner_alone(request.keep_ids),
-        audited(request.audit_log, out=request.out, **named) as attempt,
+        for_the_owner_alone(settings.keep_ids),
+        audited(settings.audit_log, out=request.out, **named) as attempt,
         open_folder(request.out, identity) as folder,
     ):
-        settings = ensemble.read_settings(
-            request.frames,
-            thumbnail_side=THUMBNAIL_SIDE if request.thumbnails else None,
-            pictures=request.pictures,
-            keep_words=request.keep_ids,
+        read = ensemble.read_settings(
+            settings.frames,
+            thumbnail_side=THUMBNAIL_SIDE if settings.thumbnails else None,
+            pictures=settings.pictures,
+            keep_words=settings.keep_ids,
         )
-        workers = usable_cores() if request.workers is None else request.workers
-        reading = Reading(settings, workers, request.timeout, request.memory_gb)
+        reading = Reading(read, settings)
         if folder.finished:
             not_linked = _link_finished(items, request, pseudonyms, reading)
         else:
             journal = open_journal(folder.journal)
             try:
                 not_linked = _find(items, request, journal, pseudonyms, reading)
-                describer = Describer(ensemble, pseudonyms, request.keep_ids, request.abstain, zone)
+                describer = Describer(ensemble, pseudonyms, settings.keep_ids, settings.abstain, zone)
                 _score_all(request, reading, choice, describer, journal, progress)
-                if request.products:
+                if settings.products:
                     make_products(
                         journal,
                         ensemble,
                         reading,
                         out=folder.path,
-                        wanted=request.products,
-                        keep_ids=request.keep_ids,
-                        pictures=request.pictures,
+                        wanted=settings.products,
+                        keep_ids=settings.keep_ids,
+                        pictures=settings.pictures,
                         pseudonyms=pseudonyms,
                         started=folder.started,
                         progress=progress,
                     )
-                write_results(request, folder, journal, ensemble, zone)
+                write_results(settings, folder, journal, ensemble, zone)
             finally:
                 journal.close()
             folder.finish()
@@ -264,10 +185,10 @@ def _find(
     logger.info("Looking for files.")
     not_linked = 0
     found = ((pseudonyms.item(item.name), item) for item in items)
-    if request.link is None:
+    if request.settings.link is None:
         journal.register(found)
     else:
-        with LinkTable(request.link, pseudonyms, out=request.out) as table, reading.open() as readers:
+        with LinkTable(request.settings.link, pseudonyms, out=request.out) as table, reading.open() as readers:
             linked = Linked(table, readers, journal.file_sha256)
             journal.register(linked.passing(found))
             not_linked = linked.left_out
@@ -298,12 +219,12 @@ def _link_finished(items: Iterable[ScoringItem], request: Request, pseudonyms: P
     Returns:
         Number of files that the table leaves out.
     """
-    if request.link is None or request.link.exists():
+    if request.settings.link is None or request.settings.link.exists():
         logger.info("This job is already finished: nothing was scored again.")
         return 0
     logger.info("This job is already finished: only the link table is written.")
     hashes = ScoredHashes(request.out / "scores.parquet")
-    with LinkTable(request.link, pseudonyms, out=request.out) as table, reading.open() as readers:
+    with LinkTable(request.settings.link, pseudonyms, out=request.out) as table, reading.open() as readers:
         linked = Linked(table, readers, hashes.get)
         for _ in linked.passing((pseudonyms.item(item.name), item) for item in items):
             pass
@@ -322,20 +243,20 @@ def _score_all(
     if counts["done"]:
         logger.info(f"Resuming: {counts['done']} of {counts['items']} files are done.")
     items = journal.waiting(PENDING)
-    if request.engine == "ray":
+    if request.settings.engine == "ray":
         batches = score_on_ray(
             items,
             reading,
             choice,
             describer,
-            batch_size=request.batch_size,
+            batch_size=request.settings.batch_size,
             known=journal.done,
-            address=request.address,
-            cpus=request.cpus or 2,
+            address=request.settings.address,
+            cpus=request.settings.cpus or 2,
             progress=progress,
         )
     else:
-        batches = score_here(items, reading, describer, request.batch_size, journal.done)
+        batches = score_here(items, reading, describer, request.settings.batch_size, journal.done)
     done, frames, failures = counts["done"], 0, 0
     progress.start("scoring", counts["items"], "files", done=done)
     try:

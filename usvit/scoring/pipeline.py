@@ -21,8 +21,6 @@ from usvit.scoring.items import DESCRIPTION, FAILURES, Done, Failure, Frame, Ite
 from usvit.scoring.journal import Batch
 from usvit.scoring.reading.workers import End, Message
 
-BATCH_SIZE = 32
-"""Default number of images that the networks process at once."""
 CHUNK = 64
 """Number of consecutive items whose images may share a batch. A chunk always gives the same batches, and so the same
 last bits, whichever engine reads it and however often the job was interrupted."""

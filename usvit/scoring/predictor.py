@@ -13,6 +13,8 @@ import pandas as pd
 from PIL import Image, ImageOps
 
 from usvit.arguments import checked_arguments
+from usvit.config.keywords import takes_settings
+from usvit.config.scoring import BATCH_SIZE, NetworkSettings
 from usvit.data.io import BadImage, UInt8, refusing
 from usvit.errors import UsvitError
 from usvit.progress import Progress, shown_progress
@@ -20,10 +22,9 @@ from usvit.pseudonyms import Pseudonyms, default_key_path
 from usvit.representation import Summarised
 from usvit.scoring.discovery.inputs import discover
 from usvit.scoring.ensemble import Ensemble
-from usvit.scoring.ensemble_members import folds_text
 from usvit.scoring.items import FAILURES, Done, Failure, ItemFacts, ReadSettings, ScoringItem, score_columns
 from usvit.scoring.leakage import marked
-from usvit.scoring.pipeline import BATCH_SIZE, Describer, scored
+from usvit.scoring.pipeline import Describer, scored
 from usvit.scoring.reading.item_reader import parse_frames, read_item
 from usvit.scoring.reading.prepare import Prepare
 from usvit.scoring.reading.workers import End, Message
@@ -80,8 +81,8 @@ class Predictor(Summarised):
     ) -> pd.DataFrame:
         """Predict the class of images.
 
-        The columns and numbers are those of the ``scores.csv`` that ``usvit score`` writes for the same inputs with its
-        default settings, and before them the column ``source``. The last bits also depend on ``batch_size``. The
+        The columns and numbers are those of the ``scores.csv`` that ``usvit score`` writes for the same inputs with the
+        same settings, and before them the column ``source``. The last bits also depend on ``batch_size``. The
         pseudonyms are made with the user's key, which is created if it is missing. Files are decoded in this process,
         one after the other: use ``usvit.score`` for many or untrusted files, because it decodes in worker processes
         with limits on time and memory.
@@ -151,22 +152,14 @@ class Predictor(Summarised):
         return Pseudonyms.of_key(default_key_path())
 
 
-@checked_arguments
-def load_model(
-    run: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    folds: str | int | Sequence[int] = "all",
-    device: str = "auto",
-    precision: str = "auto",
-) -> Predictor:
+@takes_settings
+def load_model(run: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], settings: NetworkSettings) -> Predictor:
     """Load the networks of a run for prediction.
 
     Args:
         run: folder of a run (``runs/x``), of one of its folds (``runs/x/fold-0``), of an export as safetensors, or of
             an ensemble; or several of them, whose networks are averaged with equal weights.
-        folds: folds of a run whose networks are averaged: ``all``, or numbers such as ``0``, ``[0, 2]`` or ``"0,2"``.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        precision: ``auto``, ``fp32`` or ``bf16``.
+        settings: see ``NetworkSettings``.
 
     Returns:
         The predictor, with its networks on the device.
@@ -183,7 +176,7 @@ def load_model(
         ('malignant', True)
     """
     paths = [Path(run)] if isinstance(run, (str, os.PathLike)) else [Path(one) for one in run]
-    return Predictor(Ensemble.load(paths, folds=folds_text(folds), device=device, precision=precision))
+    return Predictor(Ensemble.load(paths, settings=settings))
 
 
 def _pixels(image: Any, name: str) -> UInt8:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from usvit.config.scoring import ScoringSettings
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.abstention import Zone
 from usvit.scoring.ensemble import Ensemble
@@ -16,29 +17,7 @@ class Request:
     models: tuple[Path, ...]
     inputs: tuple[str, ...]
     out: Path
-    folds: str
-    frames: str
-    rule: str
-    calibration: Path | None
-    flip: bool
-    abstain: bool
-    abstain_at: str | None
-    keep_ids: bool
-    key: Path | None
-    link: Path | None
-    audit_log: Path | None
-    thumbnails: bool
-    pictures: bool
-    products: frozenset[str]
-    timeout: float
-    memory_gb: float
-    workers: int | None
-    batch_size: int
-    device: str
-    precision: str
-    engine: str
-    address: str | None
-    cpus: int | None
+    settings: ScoringSettings
 
 
 def identity_of(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zone: Zone | None) -> dict[str, Any]:
@@ -49,15 +28,15 @@ def identity_of(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zo
         "key": pseudonyms.fingerprint,
         "model": ensemble.sha256,
         "threshold": [ensemble.threshold, ensemble.threshold_origin],
-        "calibration": None if request.calibration is None else ensemble.describe().get("calibration"),
-        "frames": request.frames,
-        "flip": request.flip,
-        "abstain": request.abstain,
-        "keep_ids": request.keep_ids,
-        "thumbnails": request.thumbnails,
-        "products": sorted(request.products),
-        **({"pictures": True} if request.pictures else {}),
+        "calibration": None if request.settings.calibration is None else ensemble.describe().get("calibration"),
+        "frames": request.settings.frames,
+        "flip": request.settings.flip,
+        "abstain": request.settings.abstain,
+        "keep_ids": request.settings.keep_ids,
+        "thumbnails": request.settings.thumbnails,
+        "products": sorted(request.settings.products),
+        **({"pictures": True} if request.settings.pictures else {}),
         **({} if zone is None else {"abstain_at": [zone.low, zone.high, zone.origin]}),
-        "batch_size": request.batch_size,
+        "batch_size": request.settings.batch_size,
         "device": ensemble.device_name,
     }

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 import usvit
+from usvit.config.scoring import ScoringSettings
 from usvit.files import write_csv
 from usvit.reports import write_scores_page
 from usvit.scoring.abstention import Zone
@@ -16,38 +17,30 @@ from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.job_directory import JobDirectory
 from usvit.scoring.journal import Journal, batched
 from usvit.scoring.leakage import marked
-from usvit.scoring.request import Request
 from usvit.scoring.tables.writer import write_tables
 
 logger = logging.getLogger(__name__)
 
 PORTION = 2000
 """Number of table rows in memory at once."""
-_TOLD = (
-    "folds",
-    "frames",
-    "rule",
-    "flip",
-    "abstain",
-    "abstain_at",
-    "keep_ids",
-    "thumbnails",
-    "pictures",
-    "timeout",
-    "batch_size",
-    "engine",
-)
-"""Settings recorded in ``summary.json``. Paths are left out, because they may name a person."""
+_RECORDED = {
+    "folds": "folds",
+    "frames": "frames",
+    "operating_point": "rule",
+    **{name: name for name in ("flip", "abstain", "abstain_at", "keep_ids", "thumbnails", "pictures")},
+    **{name: name for name in ("timeout", "batch_size", "engine")},
+}
+"""Settings recorded in ``summary.json`` and their keys. Paths are left out, because they may name a person."""
 _LIBRARIES = ("torch", "timm", "pydicom", "highdicom", "python-gdcm", "pylibjpeg-openjpeg", "pillow", "numpy")
 
 
 def write_results(
-    request: Request, folder: JobDirectory, journal: Journal, ensemble: Ensemble, zone: Zone | None
+    settings: ScoringSettings, folder: JobDirectory, journal: Journal, ensemble: Ensemble, zone: Zone | None
 ) -> None:
     """Write tables, summary and page from the journal."""
     logger.info("Writing tables.")
     products: dict[str, dict[str, Any]] = {
-        kind: {"written": 0, "failed": 0, "reasons": {}} for kind in sorted(request.products)
+        kind: {"written": 0, "failed": 0, "reasons": {}} for kind in sorted(settings.products)
     }
     rows = [one | {"reason": PRODUCT_FAILURES.get(one["error"], "")} for one in journal.products()]
     for one in rows:
@@ -61,7 +54,8 @@ def write_results(
     now = datetime.now(UTC)
     summary = {
         "model": ensemble.describe(),
-        "settings": {name: getattr(request, name) for name in _TOLD} | {"products": sorted(request.products)},
+        "settings": {key: getattr(settings, name) for name, key in _RECORDED.items()}
+        | {"products": sorted(settings.products)},
         "versions": {name: version(name) for name in _LIBRARIES} | {"usvit": usvit.__version__},
         "started": folder.record["started"],
         "finished": now.isoformat(timespec="seconds"),
@@ -77,12 +71,13 @@ def write_results(
         positive=ensemble.positive,
         threshold=ensemble.threshold,
         threshold_origin=ensemble.threshold_origin,
-        abstain=request.abstain,
+        abstain=settings.abstain,
         zone=zone,
     )
-    if request.thumbnails and (n_without := journal.without_thumbnail()):
+    if settings.thumbnails and (n_without := journal.without_thumbnail()):
         logger.info(
             f"{n_without} images are not shown on the page: their tissue region is not known, so that they may show a "
-            "name" + (", and text was found in them." if request.pictures else ". --pictures shows those without text.")
+            "name"
+            + (", and text was found in them." if settings.pictures else ". --pictures shows those without text.")
         )
     write_scores_page(folder.path, journal.thumbnails())

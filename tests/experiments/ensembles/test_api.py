@@ -152,7 +152,7 @@ def test_several_models_are_averaged_with_equal_weights(runs, small_phantom):
     np.testing.assert_allclose(found.spread, calibrated.std(axis=0), atol=1e-12)
     np.testing.assert_allclose(found.ood, np.median([one.ood for one in alone], axis=0))
     assert both.threshold is None and "usvit ensemble chooses one" in both.threshold_origin
-    assert Ensemble.load([runs / "a", runs / "b"], rule="0.4", **CPU).threshold == 0.4
+    assert Ensemble.load([runs / "a", runs / "b"], operating_point="0.4", **CPU).threshold == 0.4
     rate = both.describe()["novelty"]["in_distribution"]
     assert rate["n_images"] == 48  # each test image once
     assert [one["run"] for one in both.describe()["members"]] == ["a", "a", "b", "b"]
@@ -203,7 +203,7 @@ def change_size(runs):
 def test_models_that_cannot_be_averaged_are_refused(runs, change, models, says):
     change(runs)
     with pytest.raises(UsvitError, match=says):
-        Ensemble.load([runs / name for name in models], rule="0.5", **CPU)
+        Ensemble.load([runs / name for name in models], operating_point="0.5", **CPU)
 
 
 def test_a_member_that_is_missing_or_changed_is_named(runs, tmp_path):

@@ -1,0 +1,83 @@
+"""Options of a command that are derived from a section of settings."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+import typer
+from pydantic import Field
+from typer.testing import CliRunner
+
+from usvit.cli.settings import takes_options
+from usvit.config.fields import Option
+from usvit.config.sections import Section
+from usvit.errors import UsvitError
+
+
+class Settings(Section):
+    """Settings of a command."""
+
+    folds: Annotated[str, Option("--fold", metavar="K")] = "all"
+    """Folds: ``all``, or numbers."""
+    batch_size: Annotated[int, Field(ge=1, le=64)] = 32
+    """Number of images."""
+    flip: bool = False
+    """Mirror each image."""
+    device: Literal["auto", "cpu"] = "auto"
+    """Device."""
+    link: Annotated[Path | None, Option(metavar="FILE")] = None
+    """A table."""
+    hidden: frozenset[str] = frozenset()
+    """Set by the command."""
+
+
+@pytest.fixture
+def run():
+    """Run a command with these settings; return Click's result and the settings."""
+    taken = []
+    app = typer.Typer()
+
+    @app.command()
+    @takes_options(without=["hidden"])
+    def command(
+        settings: Settings,
+        model: Annotated[str, typer.Option(help="A run.")],
+        json_: bool = typer.Option(False, "--json"),
+    ) -> None:
+        """Do it."""
+        taken.append((model, settings))
+
+    def call(*arguments):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+        return result, taken
+
+    return call
+
+
+def test_options_that_are_not_given_have_the_default_of_the_field(run):
+    assert run("--model", "m")[1] == [("m", Settings())]
+
+
+def test_each_field_is_an_option_with_its_name_type_and_metavar(run, tmp_path):
+    options = ("--fold", "0,2", "--batch-size", 8, "--flip", "--device", "cpu", "--link", tmp_path / "t.csv")
+    _, ((_, settings),) = run("--model", "m", *options)
+    assert settings == Settings(folds="0,2", batch_size=8, flip=True, device="cpu", link=tmp_path / "t.csv")
+
+
+def test_the_help_is_the_text_of_the_field(run):
+    text = run("--help")[0].output
+    assert "Folds: all, or numbers. [default: all]" in " ".join(text.split())
+    assert "auto|cpu" in text and "FILE" in text and "1<=x<=64" in text
+    assert "--hidden" not in text and "--no-flip" not in text and "--settings" not in text
+
+
+def test_a_number_out_of_range_is_refused_with_the_option(run):
+    result, taken = run("--model", "m", "--batch-size", 65)
+    assert result.exit_code == 2 and not taken
+    assert "--batch-size" in result.output and "64" in result.output
+
+
+def test_an_unknown_choice_names_the_nearest(run):
+    result, taken = run("--model", "m", "--device", "cpuu")
+    assert isinstance(result.exception, UsvitError) and not taken
+    assert str(result.exception) == "Unknown device 'cpuu'. Nearest: cpu."
