@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from usvit.cli import options as o
-from usvit.cli.printing import print_figures
 from usvit.cli.settings import takes_config, takes_options
 from usvit.config import RunConfig
 from usvit.config.own_table import TableSettings
@@ -93,6 +92,9 @@ train = _command("train", "Train once on a 70/15/15 hold-out; files and report a
 
 
 def _print(outcome: "RunResult[MetricsRecord]") -> None:
+    from usvit.documents import terminal_text
+    from usvit.reports import headline_document
+
     reason_of = attrgetter("reason")
     data, folds = outcome.record.data, outcome.record.folds
     for reason, images in itertools.groupby(sorted(data.excluded or [], key=reason_of), reason_of):
@@ -103,6 +105,5 @@ def _print(outcome: "RunResult[MetricsRecord]") -> None:
     if folds.unit == "image":
         print(f"LEAKING SPLIT (by image, as requested): {folds.leaking_groups} groups are in two splits of a fold.")
     print(f"{data.n_images} images in {data.n_groups} groups; test predictions: {outcome.result.n_images}")
-    print_figures(outcome.result)
-    print("For research use, not a medical device.")
+    print(terminal_text(headline_document(outcome.result)))
     print(f"report: {outcome.path / 'report.html'}")

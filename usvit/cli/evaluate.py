@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,6 @@ from usvit.config.evaluation import (
 from usvit.config.fields import given_fields, part
 from usvit.config.sections import Section
 from usvit.errors import UsvitError
-
-if TYPE_CHECKING:
-    from usvit.records import External, MetricsRecord, OutcomeRecord, WorstCase
 
 
 class EvaluateOptions(ExternalTestSettings, LabelSettings, EvaluationSettings, Columns):
@@ -114,80 +111,16 @@ def evaluate(
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
-    _print(record)
+    from usvit.documents import terminal_text
+    from usvit.reports import metrics_document
+
+    print(terminal_text(metrics_document(record)))
     if out is not None:
         print(f"\nreport: {out / 'report.html'}, also as report.md and report.xlsx; metrics: {out / 'metrics.json'}")
         if record.external and any(
             n for what, n in record.external.counts.items() if what not in ("label_rows", "labels")
         ):
             print(f"rows without a match: {out / 'unmatched.csv'}")
-    print("For research use, not a medical device.")
-
-
-def _print(record: "MetricsRecord") -> None:
-    from usvit.cli.printing import (
-        print_abstention,
-        print_at_prevalence,
-        print_calibration,
-        print_figures,
-        print_operating_points,
-        print_subgroups,
-    )
-
-    known = record.patients.n_patients if record.patients else None
-    patients = "" if known is None else f", {known} known patients"
-    counts = ", ".join(f"{name} {count}" for name, count in record.class_counts.items())
-    print(f"{record.n_images} images in {record.n_groups} groups{patients}: {counts}")
-    print_figures(record)
-    if record.external:
-        print("(accuracy, sensitivity and specificity: above by the most probable class, below at a threshold)")
-        there = [one for one in record.operating_points if one.pooled is not None]
-        print_operating_points(record.model_copy(update={"operating_points": there}))
-        _print_external(record, record.external)
-    else:
-        print_operating_points(record)
-    print_at_prevalence(record)
-    print_calibration(record)
-    print_abstention(record)
-    print_subgroups(record)
-
-
-def _print_external(record: "MetricsRecord", external: "External") -> None:
-    """Print the parts of an external test: frozen thresholds, failures, calibrated probability."""
-    from usvit.cli.printing import calibration_in_words, with_interval
-
-    print(f"images seen in training: {external.seen.answer if external.seen else 'not recorded'}")
-    print("an external test does not choose thresholds; 'usvit recalibrate' chooses them on other patients")
-    frozen = [one for one in record.operating_points if one.rule.startswith("frozen")]
-    print(f"frozen thresholds (of the calibrated probability) are from {frozen[0].source}")
-    for point in frozen:
-        if point.pooled is None:
-            print(f"{point.rule}: none, {point.reason}")
-        else:
-            print(f"{point.rule}: PPV {with_interval(point.pooled.ppv)}, NPV {with_interval(point.pooled.npv)}")
-    for one in external.abstained.decided_only:
-        print(f"{one.rule}, of the images it decided: {_both(one.outcome)}")
-    if external.conformal is not None:
-        sets = external.conformal
-        for of_class in sets.sets:
-            covered, single = with_interval(of_class.coverage), with_interval(of_class.one_class)
-            name = f"conformal sets, alpha {sets.alpha:g}, {sets.guarantee} of a patient: {of_class.reference}"
-            print(f"{name}: covered {covered}, one class in the set of {single} of images")
-    failures = external.failures
-    if failures.share is None:
-        print(f"could not be scored: unknown ({failures.reason})")
-    else:
-        print(f"could not be scored: {failures.n_failed}, a share of {with_interval(failures.share)}")
-        for worst in failures.worst_case if failures.n_failed else []:
-            print(f"{worst.rule}, if all of these were wrong: {_both(worst)}")
-    if external.calibrated is not None:
-        print(f"\ncalibrated probability of {record.positive_class}: {calibration_in_words(external.calibrated)}")
-
-
-def _both(rates: "OutcomeRecord | WorstCase") -> str:
-    from usvit.cli.printing import with_interval
-
-    return f"sensitivity {with_interval(rates.sensitivity)}, specificity {with_interval(rates.specificity)}"
 
 
 def _refuse(

@@ -35,6 +35,9 @@ from usvit.documents.svg import LegendEntry
 from usvit.estimate_text import Style, clear_of_zero, fixed, interval_text
 from usvit.markup import html_element as element
 
+MOST_BESIDE = 6
+"""Columns of a table whose intervals stand beside their numbers; with more columns, they stand below them."""
+
 
 def html_page(document: Document, css: str = "") -> str:
     """Render a document as a page: one file without script or network; the same document gives the same bytes.
@@ -118,7 +121,16 @@ def _table(table: Table) -> Markup:
     body = Markup("")
     for group in _groups(table.lines):
         body += element("tbody", "\n", *(_row(row, heads) + "\n" for row in group)) + "\n"
-    inner = element("table", "\n", caption, "\n", element("thead", head), "\n", body, class_=table.look or None)
+    inner = element(
+        "table",
+        "\n",
+        caption,
+        "\n",
+        element("thead", head),
+        "\n",
+        body,
+        class_=table.look or ("stack" if len(heads) > MOST_BESIDE else None),
+    )
     return element("div", inner, class_="wide", role="region", aria_label=table.name, tabindex=0)
 
 

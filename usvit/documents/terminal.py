@@ -35,7 +35,7 @@ def terminal_text(document: Document | Iterable[Block]) -> str:
     """Render a document, or some blocks, as lines of text without figures and details."""
     if isinstance(document, Document):
         body = terminal_text((*document.lead, *document.sections))
-        return "\n".join(filter(None, [document.kind, body, RESEARCH_USE]))
+        return "\n".join(filter(None, [document.kind, body, RESEARCH_USE])).lstrip("\n")
     return "\n".join(line for block in document for line in _block(block))
 
 

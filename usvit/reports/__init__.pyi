@@ -14,6 +14,8 @@ from .patients import patients_sentence as patients_sentence
 from .remarks import headline_remarks as headline_remarks
 from .remarks import point_remarks as point_remarks
 from .repeatability_page import write_repeatability_page as write_repeatability_page
+from .report_document import headline_document as headline_document
+from .report_document import metrics_document as metrics_document
 from .scores_page import write_scores_page as write_scores_page
 from .templating import LOADERS as LOADERS
 from .templating import environment as environment
