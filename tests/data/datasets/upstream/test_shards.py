@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.node_hostile_peers import http_peer, serving
+from benchmarks.fuzzing.servers import http_peer, serving
 from tests.data.datasets.upstream.layouts import encoded, pixels
 from tests.data.file_server import FileServer, Reply
 from usvit.data.datasets.upstream.shards import WINDOW, ShardFiles, expand, find, open_shards, shown
