@@ -107,7 +107,7 @@ def train(name: str, root: Path, given: argparse.Namespace) -> Trained:
 
 
 def report(one: Trained, others: list[Trained], dicom: Path | None) -> None:
-    judges = [Judge(one, fold) for fold in range(len(one.folds))]
+    judges = [Judge(one, fold) for fold in range(len(one.test))]
     print(f"\n| {one.name} network, shown | images | flagged [95 %] |\n|---|---|---|")
     for name, change in OF_ITS_OWN.items():
         line(name, np.concatenate([judge.scores(change(one.pixels[judge.test])) for judge in judges]))

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import figures, session
+
 ADDRESS_GB = 64.0
 """Limit of the address space of a case beyond that of its parent process, so that the machine survives."""
 
@@ -98,12 +100,13 @@ def run_apart(
         child = os.fork()
         if child == 0:
             _be_child(work, address_gb, folder, said.fileno())
-        base, status, cpu, most = _resident(child), None, 0.0, 0
+        at_start, status, cpu, most = figures(child), None, 0.0, 0
+        base = at_start.resident if at_start else 0
         while status is None:
             time.sleep(0.02)
-            resident, used = _session(child)
-            most, now = max(most, resident - base), time.monotonic()
-            if used > cpu:
+            running, now = session(child).values(), time.monotonic()
+            most = max(most, sum(one.resident for one in running) - base)
+            if (used := sum(one.cpu for one in running)) > cpu:
                 cpu, moved = used, now
             ended, code, usage = os.wait4(child, os.WNOHANG)
             if ended:
@@ -170,28 +173,6 @@ def _be_child(work: Callable[[], object], address_gb: float | None, folder: Path
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
-
-
-def _resident(process: int) -> int:
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
-def _session(process: int) -> tuple[int, float]:
-    """Return the resident bytes and the seconds of CPU time of a process and of all processes in its session.
-
-    The CPU time of a process that has ended is included in that of the process that has waited for it.
-    """
-    total, ticks = 0, 0
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = (path / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == process or int(path.name) == process:
-                    total += int((path / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-                    ticks += sum(map(int, fields[11:15]))
-    return total, ticks / os.sysconf("SC_CLK_TCK")
 
 
 def snapshot(folders: Sequence[Path]) -> dict[str, str]:
