@@ -1,6 +1,6 @@
 """Exponents of ``usvit shape fit``: star sweeps of 90 trainings around the paper's centre with the paper's exponents.
 
-The losses follow a known surface (``usvit.scaling.simulation``) times 1 plus a normal error.
+The losses follow a known surface (``usvit.upstream.scaling.simulation``) times 1 plus a normal error.
 """
 
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from functools import cache
 import numpy as np
 
 from benchmarks.coverage.harness import Interval, Outcome, Row, Spread, Table
-from usvit.scaling.bootstrap import band, bootstrap
-from usvit.scaling.simulation import PAPER_EXPONENTS, known_surface, star_points
-from usvit.scaling.variable_projection import SweepFitter
+from usvit.upstream.scaling.bootstrap import band, bootstrap
+from usvit.upstream.scaling.simulation import PAPER_EXPONENTS, known_surface, star_points
+from usvit.upstream.scaling.variable_projection import SweepFitter
 
 DRAWS = 200
 GFLOPS = 1e11

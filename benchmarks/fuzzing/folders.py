@@ -94,7 +94,7 @@ class Exporter:
 
 
 def watch(folder: Path, rng: random.Random) -> str:
-    from usvit.config.node import WatchedFolderConfig
+    from usvit.node.config.settings import WatchedFolderConfig
     from usvit.node.database import NodeDatabase
     from usvit.node.receiving import folder_watcher
     from usvit.node.receiving.instance_store import InstanceStore

@@ -21,13 +21,13 @@ DICOM_KINDS = ("endless", "fragments", "drip", "slow_matches", "huge", "silent")
 
 
 def _web(port: int) -> Any:
-    from usvit.config.node import PeerConfig
+    from usvit.node.config.settings import PeerConfig
 
     return PeerConfig(dicomweb=f"http://127.0.0.1:{port}/dicom-web", timeout_seconds=TIMEOUT)
 
 
 def _ae(port: int) -> Any:
-    from usvit.config.node import PeerConfig
+    from usvit.node.config.settings import PeerConfig
 
     return PeerConfig(ae_title="PEER", host="127.0.0.1", port=port, timeout_seconds=TIMEOUT)
 
@@ -83,14 +83,14 @@ def _fetch(port: int, folder: Path) -> None:
 
 
 def _shards(port: int, folder: Path) -> object:
-    from usvit.data.datasets.upstream import shards
+    from usvit.upstream.sources import shards
 
     shards.TIMEOUT, shards.MOST_BYTES = TIMEOUT, 5_000_000
     return len(shards.open_shards(f"http://127.0.0.1:{port}/a.tar", shards.ShardFiles(folder / "cache", 1.0)))
 
 
 def _doctor(peer: Callable[[int], Any], port: int, folder: Path) -> object:
-    from usvit.config.node import NodeConfig
+    from usvit.node.config.settings import NodeConfig
     from usvit.node.watching.peers import check_peer
 
     told = {"folder": folder, "models": {"m": {"path": folder}}, "rules": [{"name": "all", "model": "m"}]}
