@@ -13,6 +13,7 @@ from .patients import patients_headline_sentence as patients_headline_sentence
 from .patients import patients_sentence as patients_sentence
 from .remarks import headline_remarks as headline_remarks
 from .remarks import point_remarks as point_remarks
+from .repeatability_page import repeatability_document as repeatability_document
 from .repeatability_page import write_repeatability_page as write_repeatability_page
 from .report_document import headline_document as headline_document
 from .report_document import metrics_document as metrics_document
