@@ -9,10 +9,10 @@ import usvit.documents as doc
 from usvit.files import write_text
 from usvit.records import RunRecord, TestRecord, fitting, load_record
 from usvit.records.test import DisagreementMatrix, TestedClassifier, TestPreprocessing, TestSource
-from usvit.reports.formatting import capitalized, decimals
+from usvit.reports.formatting import decimals
 from usvit.reports.run_files import read_csv
 from usvit.reports.sections.training import repeat_section, state_notes
-from usvit.wording import listed, plural
+from usvit.wording import capitalized, listed, plural
 
 HARDEST = 5
 """Classes that the page names for each classifier and source."""

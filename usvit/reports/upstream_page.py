@@ -16,10 +16,10 @@ from usvit.reports.content import best_steps
 from usvit.reports.energy import energy_estimate
 from usvit.reports.figures import loss_curves
 from usvit.reports.figures_transfer import tried_plot
-from usvit.reports.formatting import capitalized, decimals
+from usvit.reports.formatting import decimals
 from usvit.reports.run_files import read_csv
 from usvit.reports.sections.training import repeat_section, state_notes, training_section
-from usvit.wording import listed, plural
+from usvit.wording import capitalized, listed, plural
 
 _NOT_FIGURES = {"fold", "step", "epoch", "lr", "images_per_second"}
 _SHOWN_CELLS = 40

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import usvit.documents as doc
 from usvit.records import AtPrevalence, MeanSd, MetricsRecord, OperatingPointRecord, OutcomeRecord, ProcedureRecord
-from usvit.reports.formatting import NOT_RECORDED, capitalized, decimals, rule_words, spread
+from usvit.reports.formatting import NOT_RECORDED, decimals, rule_words, spread
 from usvit.reports.remarks import class_remarks, point_remarks
-from usvit.wording import listed
+from usvit.wording import capitalized, listed
 
 
 def classes_section(metrics: MetricsRecord, tested_set: str) -> doc.DocumentSection:

@@ -6,10 +6,10 @@ import usvit.documents as doc
 from usvit.estimate import Estimate
 from usvit.records import External, MetricsRecord
 from usvit.reports.evaluations import COUNTS
-from usvit.reports.formatting import capitalized, rule_words
+from usvit.reports.formatting import rule_words
 from usvit.reports.sections.abstention import sets_table
 from usvit.reports.sections.calibration import calibration_facts
-from usvit.wording import counted, plural
+from usvit.wording import capitalized, counted, plural
 
 
 def external_section(metrics: MetricsRecord, external: External) -> doc.DocumentSection:

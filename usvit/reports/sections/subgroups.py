@@ -6,8 +6,9 @@ import usvit.documents as doc
 from usvit.estimate import Estimate
 from usvit.records import MetricsRecord
 from usvit.records.metrics import Subgrouping
-from usvit.reports.formatting import capitalized, p_words
+from usvit.reports.formatting import p_words
 from usvit.reports.remarks import subgroup_remarks
+from usvit.wording import capitalized
 
 _NONE = "None: no column of the manifest (data set, device, BI-RADS, lesion size) has more than one value."
 _ALL = (
