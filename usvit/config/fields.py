@@ -9,10 +9,11 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,14 @@ class Option:
     """Name of the option; None: that of the field, ``--batch-size`` for ``batch_size``."""
     metavar: str | None = None
     """Placeholder of the value in the help text."""
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+TextOrPath = Annotated[str | None, BeforeValidator(_as_text, json_schema_input_type=str | Path | None)]
+"""A text or None, for which Python also takes a path."""
 
 
 def meanings(section: type[BaseModel]) -> Mapping[str, str]:

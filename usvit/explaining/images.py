@@ -74,22 +74,23 @@ def choose_images(request: ExplainRequest, n: int) -> ChosenImages:
     Raises:
         UsvitError: No images are named, a source, split or image does not exist, or the source is a data card.
     """
-    if request.source is None and request.path is None:
+    settings = request.settings
+    if settings.source is None and settings.path is None:
         raise UsvitError(
             "These weights come without test images. Name the images to explain: --path DIR for a folder of your own, "
             "or --source NAME[:SPLIT], such as --source imagenet:val ('usvit pretrain --list-sources' lists them)."
         )
-    if request.errors is not None:
+    if settings.errors is not None:
         raise UsvitError("--errors needs the predictions of a run of usvit cv or train. Use --images or --image-id.")
-    name, split = name_and_split(request.source or "unlabeled")
+    name, split = name_and_split(settings.source or "unlabeled")
     if name == DATA:
         raise UsvitError(
             "The source data stands for a data card, whose images are explained by a run of usvit cv or train: "
             "usvit explain RUN. For other weights, pass the folder of the images with --path."
         )
-    split = split or tested_splits(name, request.path)[0]
-    source = open_source(SourceConfig(name=name, path=request.path), request.roots, split=split, seed=0)
-    rows = _named(source, request.image_ids) if request.image_ids else _drawn(source, request.images or n)
+    split = split or tested_splits(name, settings.path)[0]
+    source = open_source(SourceConfig(name=name, path=settings.path), request.roots, split=split, seed=0)
+    rows = _named(source, settings.image_ids) if settings.image_ids else _drawn(source, settings.images or n)
     return ChosenImages(f"{name}:{split}", source, rows)
 
 
