@@ -101,7 +101,8 @@ def _other_sizes(record: PlanRecord, plots: Sequence[Plot]) -> doc.DocumentSecti
     rows: list[tuple[doc.Cell, ...]] = [
         (
             (point.n_patients, doc.muted(" planned")) if point.n_patients == record.n_patients else point.n_patients,
-            *(point.n_images, *(f"{point.half_widths[name]:.3f}" for name in names)),
+            point.n_images,
+            *(f"{point.half_widths[name]:.3f}" for name in names),
             *([] if point.power is None else [f"{point.power:.2f}"]),
         )
         for point in record.curve
