@@ -76,7 +76,7 @@ def _sizes(record: PlanRecord) -> doc.DocumentSection:
             rows.append((name, expected, aim_in_words(one), one.reason))
             continue
         effect = "–" if one.design_effect is None else f"{one.design_effect:.2f}"
-        images = (one.n_independent, effect, one.n_images) if several else ()
+        images: tuple[doc.Cell, ...] = (one.n_independent, effect, one.n_images) if several else ()
         rows.append((name, expected, aim_in_words(one), *images, one.n_patients))
     heads = (*doc.numbers("Expected"), doc.Column("Aim"))
     heads += doc.numbers("Images, one a patient", "Design effect", "Images") if several else ()
