@@ -98,12 +98,15 @@ def _other_sizes(record: PlanRecord, plots: Sequence[Plot]) -> doc.DocumentSecti
         "power": "Probability that the study shows what is assumed. The vertical line is the planned size.",
     }
     names = list(record.curve[0].half_widths)
-    rows: list[tuple[doc.Cell, ...]] = []
-    for point in record.curve:
-        planned = doc.muted(" planned" if point.n_patients == record.n_patients else "")
-        power = [] if point.power is None else [f"{point.power:.2f}"]
-        values = (f"{point.half_widths[name]:.3f}" for name in names)
-        rows.append(((point.n_patients, planned), point.n_images, *values, *power))
+    rows: list[tuple[doc.Cell, ...]] = [
+        (
+            (point.n_patients, doc.muted(" planned")) if point.n_patients == record.n_patients else point.n_patients,
+            point.n_images,
+            *(f"{point.half_widths[name]:.3f}" for name in names),
+            *([] if point.power is None else [f"{point.power:.2f}"]),
+        )
+        for point in record.curve
+    ]
     heads = doc.numbers("Images", *(f"{capitalized(name)} ±" for name in names), *(["Power"] if comparison else []))
     caption = f"Expected half width of the 95 % interval (±){' and power' if comparison else ''}."
     if record.design == "validation":

@@ -22,7 +22,7 @@ from usvit.evaluation import (
 from usvit.files import OutputFolder, write_text
 from usvit.metrics.basic import roc
 from usvit.metrics.margin_tests import check_margin, check_test
-from usvit.records import CompareRecord, write_record
+from usvit.records import CompareRecord, save_record
 from usvit.reports.comparison_document import comparison_document
 from usvit.reports.figures import square
 
@@ -90,9 +90,9 @@ def compare(
     folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
     output = OutputFolder(folder, "a comparison", files=FILES)
     output.refuse_other_files()
-    content = compare_predictions(opened, names, margin, claim, primary)
+    record = compare_predictions(opened, names, margin, claim, primary)
     with output.opened():
-        record = write_record(folder / "compare.json", content, CompareRecord)
+        save_record(folder / "compare.json", record)
         document = comparison_document(record, {"roc": _roc(opened, record), "differences": _differences(record)})
         write_text(folder / "compare.md", doc.markdown_document(document))
         write_text(folder / "compare.tex", doc.latex_tables(document))

@@ -24,7 +24,7 @@ from usvit.files import (
     write_csv,
     write_json,
 )
-from usvit.records import EnsembleRecord, MetricsRecord, check_record, load_record, load_run_record, write_record
+from usvit.records import EnsembleRecord, MetricsRecord, check_record, load_record, load_run_record, save_record
 from usvit.reports import write_report
 
 logger = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ def _write(run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans
         origin=PredictionOrigin(networks=len(members)),
     )
     contamination = list(dict.fromkeys(one for member in members for one in member.predictions.contamination))
-    write_record(run.path / "metrics.json", with_contamination(metrics, contamination), MetricsRecord)
+    save_record(run.path / "metrics.json", with_contamination(metrics, contamination))
 
 
 def _run_record(members: Sequence[Member], record: dict[str, Any], out: Path, command: str) -> dict[str, Any]:
