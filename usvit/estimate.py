@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, Strict, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    Strict,
+    model_serializer,
+    model_validator,
+)
 from pydantic.json_schema import WithJsonSchema
 
 from usvit.representation import Summarised
@@ -65,6 +75,16 @@ class Estimate(Summarised, BaseModel):
             found._keys = tuple(given)
         return found
 
+    @model_serializer(mode="wrap")
+    def _in_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        return {key: content[key] for key in self._keys if key in content} | content
+
+    @classmethod
+    def of(cls, estimate: "Estimate", **more: Any) -> Self:
+        """Return an estimate as one of this class, with ``more`` of its keys."""
+        return cls(**estimate.content(), **more)
+
     def replace(self, **changes: Any) -> Self:
         """Return this estimate with other values of some keys."""
         return type(self)(**self.content() | changes)
@@ -116,11 +136,6 @@ class Difference(Estimate):
     )
     freedom: Annotated[Bounded, Field(ge=0)] | None = _given("Degrees of freedom of Student's t.")
     areas: PairedAreas | None = _given("Absent if an AUC is 0 or 1: the interval is symmetric then.")
-
-    @classmethod
-    def of(cls, estimate: Estimate, **more: Any) -> Self:
-        """Return an estimate as a difference, with ``more`` of its keys."""
-        return cls(**estimate.content(), **more)
 
 
 def content_of(value: Any) -> Any:

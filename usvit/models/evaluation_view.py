@@ -1,7 +1,6 @@
 """Preprocessing of test images for weights: that of the run that made them, or of timm's configuration."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from usvit.config import ViewsConfig
 from usvit.data.transforms import Preprocessing, TestResize
@@ -11,6 +10,7 @@ from usvit.models.spec import ModelSpec
 from usvit.models.trained_model import UPSTREAM
 from usvit.models.weights import Weights
 from usvit.records import RunRecord, load_run_record
+from usvit.records.test import TestPreprocessing
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,17 @@ class EvaluationView:
     def normalisation(self) -> Preprocessing:
         return Preprocessing(self.image_size, "squash", self.mean, self.std)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the entry ``preprocessing`` of ``test.json``."""
-        return {
-            "image_size": self.image_size,
-            "resize": self.resize,
-            "test_crop": self.test_crop,
-            "interpolation": self.interpolation,
-            "mean": list(self.mean),
-            "std": list(self.std),
-            "origin": self.origin,
-        }
+    def record(self) -> TestPreprocessing:
+        """Return the entry ``preprocessing`` of ``test.json`` and ``explain.json``."""
+        return TestPreprocessing(
+            image_size=self.image_size,
+            resize=self.resize,
+            test_crop=self.test_crop,
+            interpolation=self.interpolation,
+            mean=list(self.mean),
+            std=list(self.std),
+            origin=self.origin,
+        )
 
 
 def view_of(

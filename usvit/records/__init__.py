@@ -66,7 +66,7 @@ from usvit.records.model import (
     SeenGap,
     SeenHashes,
     ThresholdRecord,
-    UpstreamRecord,
+    WeightsRecord,
 )
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.node import (
@@ -88,7 +88,7 @@ from usvit.records.repeatability import (
     RepeatabilityRecord,
     RepeatsRecord,
 )
-from usvit.records.run import RunRecord, load_run_record, read_run_record
+from usvit.records.run import RunRecord, load_run_record
 from usvit.records.scaling import (
     DimensionName,
     NamedShape,
@@ -284,14 +284,13 @@ __all__ = [
     "TransferEstimate",
     "TransferRecord",
     "TransferRow",
-    "UpstreamRecord",
+    "WeightsRecord",
     "WorstCase",
     "check_record",
     "fitting",
     "load_record",
     "load_run_record",
     "read_record",
-    "read_run_record",
     "refuse_changed",
     "refuse_changed_run",
     "run_hashes",

@@ -56,7 +56,7 @@ def audit(
         print(json.dumps(result.record, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print(result, folder)
-    if result.record["skipped"]:
+    if result.record.skipped:
         raise typer.Exit(EXIT_PARTLY)
 
 

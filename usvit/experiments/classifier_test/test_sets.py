@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from usvit.data.splits import SeenImages, in_seen_groups
 from usvit.errors import LeakageError, UsvitError
 from usvit.experiments.transfer_learning.splits import TransferSplit
 from usvit.progress import Progress
+from usvit.records.model import SourceRecord
 from usvit.seeding import derive_seed
 
 
@@ -52,9 +52,10 @@ class TestImages:
         groups = self.images.groups
         return np.arange(len(self.images)) if groups is None else groups
 
-    def describe(self) -> dict[str, Any]:
+    def record(self) -> SourceRecord:
         """Return the entry of ``run.json``, without the path of the images."""
-        return {"label": self.label, **self.images.describe(), "tested": len(self.images), "seen": self.seen}
+        images = self.images.record().content()
+        return SourceRecord(label=self.label, **images, tested=len(self.images), seen=self.seen)
 
 
 def open_sets(config: TestConfig, roots: dict[str, Path], progress: Progress) -> list[TestImages]:
