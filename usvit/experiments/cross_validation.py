@@ -34,6 +34,7 @@ from usvit.experiments.cross_validation_setup import (
     Kind,
     default_out,
     folds_at_once,
+    planned_threads,
     prepare,
     run_record,
 )
@@ -141,7 +142,7 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
         store = decode()
         return store, _statistics(setup, store, setup.device.fabric().device)
 
-    threads = run.record.folds.threads
+    threads = run.record.folds.threads or planned_threads(setup)
     at_once = min(folds_at_once(setup, threads), len(todo))
     if at_once > 1:
         setup.built.clear()  # each process builds its own networks

@@ -223,7 +223,8 @@ def _write_figures(setup: PretrainingSetup, run: RunDirectory) -> None:
         history = read_csv(run.fold(fold) / "history.csv", text=False)
         kept = history[history.step == load_record(run.fold(fold) / "model.json", ModelMetadata).best_step]
         row = (kept if len(kept) else history).iloc[-1]
-        folds.append(KeptWeights(fold=fold, **{str(key): _number(value) for key, value in row.items()}))
+        figures = {str(key): _number(value) for key, value in row.items()}
+        folds.append(KeptWeights.model_validate({"fold": fold, **figures}))
     save_record(run.path / "pretrain.json", PretrainRecord(kept=folds))
 
 

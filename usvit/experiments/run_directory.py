@@ -191,13 +191,12 @@ def _refuse_other_run(path: Path, existing: RunRecord, wanted: RunRecord) -> Non
 
 def _hashes(record: RunRecord) -> dict[str, str | None]:
     """Return the hash of each input of a run, which a resumed run must have, too."""
-    others, classifiers = record.learnt_from, record.classifiers
     return {
         "images": record.data.manifest_sha256 or record.data.sha256,
         "folds": record.folds.sha256,
         "weights": record.model.weights.sha256,
-        "teacher networks": others and others.sha256,
-        "classifiers": classifiers and classifiers.sha256,
+        "teacher networks": None if record.learnt_from is None else record.learnt_from.sha256,
+        "classifiers": None if record.classifiers is None else record.classifiers.sha256,
     }
 
 

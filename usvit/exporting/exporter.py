@@ -88,12 +88,14 @@ def write_export(source: ExportSource, format_: str, out: Path) -> Exported:
         checked = _WRITERS[format_](source, folder)
         card = folder / "docs" / "README.md" if format_ == "monai" else folder / "README.md"
         write_text(card, model_card(source.metadata, format_, str(checked or "")))
-        record = ExportRecord(
-            **wanted,
-            architecture=source.metadata.architecture,
-            classes=list(source.classes),
-            checked=str(checked) if checked else None,
-            files=hashes_of(folder),
+        record = ExportRecord.model_validate(
+            {
+                **wanted,
+                "architecture": source.metadata.architecture,
+                "classes": source.metadata.classes,
+                "checked": str(checked) if checked else None,
+                "files": hashes_of(folder),
+            }
         )
         save_record(folder / EXPORT_FILE, record)
     return Exported(out, record, new=True)

@@ -97,7 +97,7 @@ class UpstreamModel:
             role=self.role,
             architecture=self.architecture,
             weights_sha256=self.weights_sha256,
-            source=self.metadata and self.metadata.source,
+            source=None if self.metadata is None else self.metadata.source,
             weights=self.weights,
         )
 

@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from usvit.estimate import Interval
 from usvit.records.base import (
+    BY_NAME,
     FROZEN,
     OPEN,
     Classes,
@@ -117,9 +118,16 @@ class SourceRecord(InGivenOrder):
     """A set of images to learn from; further keys depend on the set."""
 
     model_config = OPEN
+    label: Name | None = optional("SOURCE:SPLIT of tested images.")
     name: Text
     images: Count
     classes: Count
+    image_size: Count | None = optional("Side of generated images, as the next keys.")
+    split: Name | None = optional()
+    seed: int | None = optional()
+    generator_version: Name | None = optional()
+    tested: Count | None = optional("Images that are tested.")
+    seen: Count | None = optional("Images that a classifier was trained on; null if none were compared.", null=True)
     listing_sha256: Sha256 | None = optional("SHA-256 of names, classes and labels; absent from generated images.")
     parts: list["SourceRecord"] | None = optional("The sets that were joined.")
 
@@ -153,6 +161,7 @@ class TrainingRecord(Record):
 class ResizedTensor(Record):
     """Tensor that was resized to the network."""
 
+    model_config = BY_NAME
     name: Text
     from_: list[Count] = key("Shape in the file.", alias="from")
     to: list[Count] = key("Shape in the network.")

@@ -35,7 +35,7 @@ from usvit.records.base import (
 )
 from usvit.records.model import ContaminationRecord, ExclusionRecord, SourceRecord, TeacherRecord, WeightsRecord
 from usvit.records.scores import ScoringMember
-from usvit.records.upstream import TransferRow
+from usvit.records.upstream import Dropped, TransferRow
 from usvit.records.values import SkippedFile
 
 MAX_FOLDS = 10_000
@@ -98,6 +98,8 @@ class Data(InGivenOrder):
     validation: SourceRecord | None = optional("Validation images of usvit pretrain; absent for other runs.", null=True)
     exclude: ExclusionRecord | None = optional("Images of source.exclude.")
     decoded: Decoded | None = optional("Images that a pre-training stores decoded.")
+    parts: dict[str, SourceRecord | None] | None = optional("Images of each split of a transfer.")
+    dropped: Dropped | None = optional("Test images that a transfer left out.")
 
 
 class FoldResultRecord(Record):
@@ -239,7 +241,8 @@ class Config(Record):
     @classmethod
     def _keep(cls, content: Any, check: ModelWrapValidatorHandler["Config"]) -> "Config":
         found = check(content)
-        found._written = dict(content)
+        if isinstance(content, dict):  # otherwise it is a record already
+            found._written = content
         return found
 
     @model_serializer

@@ -189,8 +189,8 @@ def _disagreement(matrix: DisagreementMatrix) -> Table:
 
 
 def _classifier(one: TestedClassifier, source: TestSource) -> DocumentSection:
-    weights: Words = ", ".join(filter(None, [one.weights.get("source"), one.weights.get("name")]))
-    if sha256 := one.weights.get("sha256"):
+    weights: Words = ", ".join(filter(None, [one.weights.source, one.weights.name]))
+    if sha256 := one.weights.sha256:
         weights = (weights, ", SHA-256 ", code(sha256))
     network = f"{one.model}, {one.parameters:,} parameters, {one.n_classes:,} classes ({one.classes_origin})"
     facts: list[tuple[str, Words]] = [("Network", network), ("Weights", weights)]

@@ -258,7 +258,7 @@ def build_manifest(
     _refuse_double_ids([(name, record) for name, record, _ in good], identities)
     rows = [_row(name, record, print_, identities[name]) for name, record, (print_, _) in good]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    own_ids = {(name, record.image_id): row["image_id"] for (name, record, _), row in zip(good, rows, strict=True)}
+    own_ids = {(name, record.image_id): str(row["image_id"]) for (name, record, _), row in zip(good, rows, strict=True)}
     if absent := [label for label in classes if not (table.label == label).any()]:
         raise UsvitError(
             f"The data set {datasets} has no readable image of the class '{absent[0]}'; "

@@ -158,7 +158,10 @@ def prepare(
             )
             for card in cards
         },
-        excluded=manifest.excluded[["dataset", "image_id", "exclude_reason"]].to_dict("records"),
+        excluded=[
+            {name: str(row[name]) for name in ("dataset", "image_id", "exclude_reason")}
+            for _, row in manifest.excluded.iterrows()
+        ],
         skipped=manifest.skipped_files,
     )
 

@@ -146,8 +146,9 @@ class UpstreamSelection(Experiment[list[TransferSetup], AllTransfers, TransferRe
         return found
 
     def conclude(self, setup: list[TransferSetup], run: RunDirectory, trained: AllTransfers) -> None:
-        result = recommend([candidate for candidate, _ in trained])
-        kept = next(outcome for candidate, outcome in trained if candidate.name == result.recommended.kept)
+        recommended = recommend([candidate for candidate, _ in trained])
+        kept = next(outcome for candidate, outcome in trained if candidate.name == recommended.kept)
+        result = kept.result.model_copy(update={"recommended": recommended})
         copy_folder(kept.path / "fold-0", run.fold(0))
         for file in ("predictions.csv", "results.csv"):
             if (kept.path / file).is_file():

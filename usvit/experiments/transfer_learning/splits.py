@@ -47,6 +47,9 @@ logger = logging.getLogger(__name__)
 Ints = NDArray[np.int64]
 
 
+NONE_COMPARED = Dropped(seen_by_weights=None, in_training=None)
+
+
 @dataclass(frozen=True)
 class TransferSplit:
     """The images of one split, with their labels."""
@@ -261,7 +264,7 @@ def without_leaks(
             logger.warning(doubt)
     tested = splits.test.hashes(progress) if config.source.hashes or any(map(len, seen.values())) else None
     if tested is None:
-        return splits, Dropped(seen_by_weights=None, in_training=None)
+        return splits, NONE_COMPARED
     table = splits.test.table().assign(sha256=tested)
     without = "test on the others only: --set leaks=drop"
     compared = config.source.hashes or any(known.described for known in seen.values())

@@ -25,7 +25,7 @@ from usvit.experiments.base import in_runs, model_record, new_record
 from usvit.experiments.transfer_learning import probes
 from usvit.experiments.transfer_learning.features import FeatureExtractor
 from usvit.experiments.transfer_learning.retrieval import is_grafit, searching
-from usvit.experiments.transfer_learning.splits import TransferSplits, open_splits, without_leaks
+from usvit.experiments.transfer_learning.splits import NONE_COMPARED, TransferSplits, open_splits, without_leaks
 from usvit.files import sha256_of_text
 from usvit.models import (
     LoadReport,
@@ -178,7 +178,8 @@ def _prepare_one(config: TransferConfig, splits: TransferSplits) -> TransferSetu
     if config.how == "retrieval":
         searching(model, weights, config)  # an incomplete run fails here
     preprocessing = Preprocessing(config.model.image_size, "squash", mean, std)
-    return TransferSetup(config, spec, weights, device, splits, {}, preprocessing, count_parameters(model), loaded)
+    n = count_parameters(model)
+    return TransferSetup(config, spec, weights, device, splits, NONE_COMPARED, preprocessing, n, loaded)
 
 
 def checked(setups: Sequence[TransferSetup], progress: Progress) -> list[TransferSetup]:

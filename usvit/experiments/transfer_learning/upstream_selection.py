@@ -68,20 +68,19 @@ def upstream_figures(choice: str) -> UpstreamValidation:
     )
 
 
-def recommend(candidates: Sequence[UpstreamCandidate]) -> TransferRecord:
+def recommend(candidates: Sequence[UpstreamCandidate]) -> Recommended:
     """Choose in both ways, and compare the two choices on the test images, which neither used.
+
+    The kept network is chosen by adapting all if that is possible, otherwise by upstream validation, otherwise it is
+    the first.
 
     Args:
         candidates: Two or more networks, adapted in the same way and tested on the same images.
-
-    Returns:
-        The content of ``transfer.json``: that of the kept network, with ``recommended``. The kept network is chosen by
-        adapting all if that is possible, otherwise by upstream validation, otherwise it is the first.
     """
     by_upstream, why_not = _by_upstream(candidates)
     by_all = _best(candidates, [one.downstream for one in candidates])
     kept = by_all or by_upstream or candidates[0]
-    recommended = Recommended(
+    return Recommended(
         kept=kept.name,
         candidates=[
             Candidate(
@@ -102,7 +101,6 @@ def recommend(candidates: Sequence[UpstreamCandidate]) -> TransferRecord:
         difference=paired_difference(by_upstream, by_all) if by_upstream and by_all else None,
         difference_of="test accuracy of the network chosen by upstream validation, minus that by adapting all",
     )
-    return kept.result.model_copy(update={"recommended": recommended})
 
 
 def paired_difference(a: UpstreamCandidate, b: UpstreamCandidate) -> ChoiceDifference:

@@ -57,9 +57,7 @@ class LoadReport:
             tensors=self.loaded,
             table=self.table,
             renamed=len(self.renamed),
-            resized=[
-                ResizedTensor(**{"name": key, "from": list(old), "to": list(new)}) for key, old, new in self.resized
-            ],
+            resized=[ResizedTensor(name=key, from_=list(old), to=list(new)) for key, old, new in self.resized],
             skipped=[
                 SkippedTensors(why=why, names=[key for key, its in self.skipped if its == why]) for why in reasons
             ],

@@ -101,18 +101,19 @@ class Weights:
         Args:
             loaded: Which tensors were loaded, for ``run.json``.
         """
-        return WeightsRecord(
+        record = WeightsRecord(
             source=self.source,
             name=self.name,
             sha256=self.sha256,
             license=self.license,
             upstream=self.upstream,
             pretrained_by=self.pretrained_by,
-            **({} if self.pinned is None else {"revision": self.revision, "pinned": self.pinned}),
+            pinned=self.pinned,
             lineage=list(self.lineage) or None,
             folds=[fold.sha256 or "" for fold in self.folds] or None,
             loaded=loaded,
         )
+        return record if self.pinned is None else record.model_copy(update={"revision": self.revision})
 
 
 def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> Weights:
