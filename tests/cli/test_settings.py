@@ -136,5 +136,5 @@ def test_the_help_says_that_the_recipe_decides(configured):
 
 
 def test_a_key_that_does_not_lead_to_a_setting_is_a_fault_of_the_program():
-    with pytest.raises(TypeError, match="seed of seed.x is not a section"):
+    with pytest.raises(TypeError, match=r"seed of seed\.x is not a section"):
         takes_config(Config, "seed.x")

@@ -9,12 +9,12 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 import usvit.evaluation as evaluation
-from usvit.config import PretrainConfig, Training
-from usvit.data.datasets import Manifest, UpstreamDataset
+from usvit.config import Training
+from usvit.data.datasets import Manifest
 from usvit.data.transforms import Preprocessing
-from usvit.models import UPSTREAM, ModelSpec, Observed, OodDetector, Weights
+from usvit.models import ModelSpec, Observed, OodDetector, Weights
 from usvit.records import AdapterRecord, ModelMetadata, ThresholdRecord, WeightsRecord
-from usvit.records.model import BaseRecord, InDistribution, OodRecord, SeenRecord, TeacherRecord
+from usvit.records.model import BaseRecord, InDistribution, OodRecord, SeenRecord
 from usvit.training import FitResult
 
 
@@ -54,19 +54,6 @@ class DownstreamSetup(TrainedSetup, Protocol):
     def manifest(self) -> Manifest: ...
 
 
-class UpstreamSetup(TrainedSetup, Protocol):
-    """The part of a ``PretrainingSetup`` or a ``TransferSetup`` that metadata describes."""
-
-    @property
-    def config(self) -> PretrainConfig: ...
-
-    @property
-    def inputs(self) -> Statistics: ...
-
-    @property
-    def manifest(self) -> Manifest | None: ...
-
-
 @dataclass(frozen=True)
 class Learnt:
     """What a fold has besides the tensors of its network."""
@@ -102,7 +89,7 @@ def downstream_metadata(
         novelty: The OOD detector, or the reason why there is none.
     """
     return ModelMetadata(
-        **_common(setup, fold, setup.config, setup.manifest, learnt),
+        **common_entries(setup, fold, setup.config, setup.manifest, learnt),
         architecture=setup.spec.name,
         positive_class=setup.manifest.positive_class,
         preprocessing=setup.preprocessing.record(),
@@ -129,46 +116,7 @@ def adapter_of(config: Training, weights: Weights) -> AdapterRecord | None:
     return AdapterRecord(method="lora", rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), base=base)
 
 
-def upstream_metadata(
-    setup: UpstreamSetup,
-    fold: int,
-    source: UpstreamDataset,
-    learnt: Learnt,
-    learnt_from: Sequence[TeacherRecord] = (),
-) -> ModelMetadata:
-    """Return ``model.json`` of a fold of a pre-training, or of a transfer.
-
-    Args:
-        setup: The resolved run.
-        fold: Number of the fold, from 0.
-        source: The images that the network was trained on.
-        learnt: What the training gave.
-        learnt_from: The other networks that it learnt from.
-    """
-    config, inputs = setup.config, setup.inputs
-    resize = "pad" if config.objective == "signs" else "squash"
-    own = getattr(config, config.objective).model_dump() if config.objective in _OWN else None
-    return ModelMetadata(
-        **_common(setup, fold, config, setup.manifest, learnt),
-        stage=UPSTREAM,
-        objective=config.objective,
-        architecture="tokenizer" if config.objective == "tokenizer" else setup.spec.name,
-        positive_class=None,
-        preprocessing=Preprocessing(config.model.image_size, resize, inputs.mean, inputs.std).record(),
-        temperature=None,
-        thresholds=[],
-        novelty=None,
-        source=source.record(),
-        **{config.objective: own} if own else {},
-        learnt_from=list(learnt_from) or None,
-    )
-
-
-_OWN = ("tokenizer", "grafit")
-"""Objectives without whose settings the saved network cannot be built again."""
-
-
-def _common(
+def common_entries(
     setup: TrainedSetup, fold: int, config: Training, manifest: Manifest | None, learnt: Learnt
 ) -> dict[str, Any]:
     """Return the entries that all metadata has."""

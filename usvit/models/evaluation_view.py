@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 from usvit.data.transforms import Preprocessing, TestResize
 from usvit.errors import UsvitError
 from usvit.models.build import Statistics, input_statistics, timm_test_config
@@ -11,7 +11,7 @@ from usvit.models.spec import ModelSpec
 from usvit.models.trained_model import UPSTREAM
 from usvit.models.weights import Weights
 from usvit.records import RunRecord, load_run_record
-from usvit.records.test import TestPreprocessing
+from usvit.records.model import TestPreprocessing
 
 Interpolation = Literal["bicubic", "bilinear"]
 

@@ -35,7 +35,6 @@ from usvit.records.base import (
 )
 from usvit.records.model import ContaminationRecord, ExclusionRecord, SourceRecord, TeacherRecord, WeightsRecord
 from usvit.records.scores import ScoringMember
-from usvit.records.upstream import Dropped, TransferRow
 from usvit.records.values import SkippedFile
 
 MAX_FOLDS = 10_000
@@ -99,7 +98,6 @@ class Data(InGivenOrder):
     exclude: ExclusionRecord | None = optional("Images of source.exclude.")
     decoded: Decoded | None = optional("Images that a pre-training stores decoded.")
     parts: dict[str, SourceRecord | None] | None = optional("Images of each split of a transfer.")
-    dropped: Dropped | None = optional("Test images that a transfer left out.")
 
 
 class FoldResultRecord(Record):
@@ -112,7 +110,6 @@ class FoldResultRecord(Record):
     seconds: Annotated[Number, Field(ge=0)] | None = optional()
     images_per_second: Annotated[Number, Field(ge=0)] | None = optional(null=True)
     phases: dict[str, Annotated[Number, Field(ge=0)]] | None = optional("Phase -> its wall time in seconds.")
-    summary: list[TransferRow] | None = optional("The printed table of a transfer.")
 
 
 class Model(Record):
