@@ -22,7 +22,7 @@ def test_they_are_small_and_are_the_file_that_their_metadata_names():
 def test_their_metadata_says_that_they_have_seen_phantoms_and_no_patient():
     metadata = load_metadata(FILE)
     assert (metadata.architecture, metadata.objective, metadata.recipe) == ("usvit_small", "signs", "phantom_signs")
-    assert metadata.source["name"] == "phantom"
+    assert metadata.source.name == "phantom"
     assert metadata.upstream.source == "scratch"
     assert metadata.seen_sha256.content() == {"train": [], "val": [], "upstream": []}
     seen = seen_by(metadata, FILE.parent)
