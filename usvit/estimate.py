@@ -1,5 +1,6 @@
 """A number with its 95 % confidence interval: statistics return it, records contain it, and renderers show it."""
 
+import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
@@ -36,7 +37,7 @@ _SCHEMA: dict[str, Any] = {
 
 
 def _given(description: str = "", *, null: bool = False, **schema: Any) -> Any:
-    """Declare a key that only some estimates have; ``null`` allows it to be null in a file."""
+    """Declare a key that only some estimates have: without ``null``, None leaves it out of a file."""
     return Field(None, description=description or None, json_schema_extra={"x-null": null, **schema})
 
 
@@ -72,7 +73,9 @@ class Estimate(Summarised, BaseModel):
     def _remember_keys(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         found = handler(given)
         if isinstance(given, Mapping):
-            found._keys = tuple(given)
+            absent = {key for key in _never_null(cls) if getattr(found, key) is None}
+            found._keys = tuple(key for key in given if key not in absent)
+            found.__pydantic_fields_set__.difference_update(absent)
         return found
 
     @model_serializer(mode="wrap")
@@ -103,6 +106,13 @@ class Estimate(Summarised, BaseModel):
 
     def _facts(self) -> dict[str, object]:
         return {"value": self.value, "ci95": self.ci95, "reason": self.reason}
+
+
+@functools.cache
+def _never_null(model: type[Estimate]) -> frozenset[str]:
+    """Return the keys that are left out instead of null."""
+    extras = {name: field.json_schema_extra for name, field in model.model_fields.items()}
+    return frozenset(name for name, extra in extras.items() if isinstance(extra, dict) and extra.get("x-null") is False)
 
 
 class PairedAreas(BaseModel):

@@ -19,6 +19,7 @@ from usvit.models.ood import (
     read_ood_detector,
 )
 from usvit.records import ModelMetadata, check_record
+from usvit.records.model import InDistribution
 
 SIZE = 23
 

@@ -46,7 +46,7 @@ from usvit.files import for_the_owner_alone, write_atomic, write_bytes, write_cs
 from usvit.metrics.basic import auc
 from usvit.models import WithMaskHead, lora_state, ood, statistics_of
 from usvit.progress import Progress
-from usvit.records import MetricsRecord, ModelMetadata, RunRecord, write_record
+from usvit.records import MetricsRecord, ModelMetadata, RunRecord, save_record
 from usvit.seeding import derive_seed
 from usvit.training import (
     ClassificationTask,
@@ -378,7 +378,7 @@ def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
     measured = pd.concat([pooled, inner], ignore_index=True)
     positive = setup.manifest.positive_class
     metrics = evaluation.summarise(measured, classes=setup.classes, positive=positive, columns=rows)
-    write_record(run.path / "metrics.json", evaluation.with_contamination(metrics, setup.contamination), MetricsRecord)
+    save_record(run.path / "metrics.json", evaluation.with_contamination(metrics, setup.contamination))
     if setup.manifest.skipped:
         write_csv(run.path / "skipped.csv", pd.DataFrame([one.content() for one in setup.manifest.skipped_files]))
 

@@ -30,7 +30,6 @@ from usvit.records import (
     load_record,
     load_run_record,
     save_record,
-    write_record,
 )
 from usvit.records.run import Config, FoldResultRecord, Model
 from usvit.reports import write_report
@@ -144,7 +143,7 @@ def _write(run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans
         origin=PredictionOrigin(networks=len(members)),
     )
     contamination = list(dict.fromkeys(one for member in members for one in member.predictions.contamination))
-    write_record(run.path / "metrics.json", with_contamination(metrics, contamination), MetricsRecord)
+    save_record(run.path / "metrics.json", with_contamination(metrics, contamination))
 
 
 def _run_record(members: Sequence[Member], record: EnsembleRecord, out: Path, command: str) -> RunRecord:

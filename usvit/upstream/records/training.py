@@ -1,11 +1,12 @@
 """``pretrain.json`` and ``transfer.json``: results of runs that train or evaluate initial weights."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
 from usvit.estimate import Estimate
 from usvit.records.base import Classes, Count, FileRecord, Fold, Name, Number, Record, Share, Text, key, optional
+from usvit.records.compare import McNemar
 from usvit.records.model import TUNE, ContaminationRecord, WeightsRecord
 
 
@@ -145,7 +146,7 @@ class ChoiceDifference(Record):
     """Difference between the two choices on the test images."""
 
     accuracy: TransferEstimate
-    mcnemar: dict[str, Any] | None
+    mcnemar: McNemar | None
 
 
 class Recommended(Record):
