@@ -109,7 +109,7 @@ from usvit.records.model import (
     SeenGap,
     SeenHashes,
     ThresholdRecord,
-    UpstreamRecord,
+    WeightsRecord,
 )
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
@@ -123,7 +123,7 @@ from usvit.records.repeatability import (
     RepeatabilityRecord,
     RepeatsRecord,
 )
-from usvit.records.run import Evaluation, RunRecord, load_run_record, read_run_record
+from usvit.records.run import Evaluation, RunRecord, load_run_record
 from usvit.records.scores import (
     AbstentionZone,
     JobIdentity,
@@ -290,15 +290,14 @@ __all__ = [
     "SummaryRecord",
     "ThresholdRecord",
     "TrainingShareRecord",
-    "UpstreamRecord",
     "Verdict",
+    "WeightsRecord",
     "WorstCase",
     "check_record",
     "fitting",
     "load_record",
     "load_run_record",
     "read_record",
-    "read_run_record",
     "refuse_changed",
     "refuse_changed_run",
     "run_hashes",
