@@ -195,9 +195,5 @@ def ood_of(
         return {"novelty": None, "novelty_reason": detector}
     from usvit.metrics.clustered_wilson import ShareSums, rate_record  # on use, as SciPy's distributions load slowly
 
-    rate = {
-        "part": "test",
-        **({} if repeat is None else {"repeat": repeat}),
-        **rate_record(ShareSums.of(detector.of(test) > 1, group)),
-    }
+    rate = rate_record(ShareSums.of(detector.of(test) > 1, group), repeat).content()
     return {"novelty": {**detector.describe(content), "in_distribution": rate}, "novelty_reason": None}

@@ -60,8 +60,8 @@ class InDistribution(Record):
     """Rate at which the detector flags images like those of the training, measured on the test split."""
 
     part: Name = key(const="test")
-    n_images: Count
     repeat: Count | None = optional("Number of the repeat, only in a repeated cross-validation.")
+    n_images: Count
     n_groups: Count
     n_flagged: Count
     rate: Share | None
