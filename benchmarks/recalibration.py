@@ -55,24 +55,24 @@ def main(studies: int) -> None:
         for number in range(studies):
             images = study(rng, n_positive, per_patient)
             found = fit(images, "malignant", rules=RULES, n_resamples=300, seed=number)
-            temperature = found["temperature"]
+            temperature = found.temperature
             held = [np.nan, np.nan]
-            if temperature["ci95"] is not None:
-                held[0] = temperature["ci95"][0] <= TEMPERATURE <= temperature["ci95"][1]
-            one = found["thresholds"][0]
+            if temperature.ci95 is not None:
+                held[0] = temperature.ci95[0] <= TEMPERATURE <= temperature.ci95[1]
+            one = found.thresholds[0]
             best = expit(D**2 / 2 + D * norm.ppf(0.1))  # calibrated threshold at which the true sensitivity is 0.9
-            if one["ci95"] is not None:
-                held[1] = one["ci95"][0] <= best <= one["ci95"][1]
-            entry = [*held, temperature["value"] or np.nan]
+            if one.ci95 is not None:
+                held[1] = one.ci95[0] <= best <= one.ci95[1]
+            entry = [*held, temperature.value or np.nan]
             for k in (0, 2):
-                one = found["thresholds"][k]
-                if one["threshold"] is None or one["sensitivity"].ci95 is None:
+                one = found.thresholds[k]
+                if one.threshold is None or one.sensitivity.ci95 is None:
                     entry += [np.nan] * 4
                     continue
-                true = truth(one["threshold"], temperature["value"])[0]
-                low, high = one["sensitivity"].ci95
-                corrected = one["sensitivity"].corrected
-                entry += [low <= true <= high, one["sensitivity"].value, corrected or np.nan, true]
+                true = truth(one.threshold, temperature.value)[0]
+                low, high = one.sensitivity.ci95
+                corrected = one.sensitivity.corrected
+                entry += [low <= true <= high, one.sensitivity.value, corrected or np.nan, true]
             rows.append(entry)
         t, thr, temperature, *rest = np.nanmean(np.array(rows, dtype=float), axis=0)
         text = "   ".join(f"{a:.3f}; {b:.3f} {c:.3f} {d:.3f}" for a, b, c, d in (rest[:4], rest[4:]))
