@@ -122,16 +122,16 @@ def compare_predictions(
     }
     pairs: list[Pair] = []
     for (a, name_a), (b, name_b) in itertools.combinations(zip(opened, names, strict=True), 2):
-        one, other = decided[name_a], decided[name_b]
+        of_a, of_b = decided[name_a], decided[name_b]
         ratios = [one.test_over_train for one in (a, b) if one.test_over_train is not None]
-        ratio = float(np.mean(ratios)) if ratios else _ratio(one)
+        ratio = float(np.mean(ratios)) if ratios else _ratio(of_a)
         found = compare_tables(a.table, b.table, positive=first.positive, names=(name_a, name_b), ratio=ratio)
         pairs.append(
             Pair(
                 **dict(found),
-                decisions=compare_decisions(one, other, ratio),
-                accuracy=compare_accuracy(one, other, ratio),
-                subgroups=compare_subgroups(one[0], other[0], test_rows, first.columns, SUBGROUP_COLUMNS),
+                decisions=compare_decisions(of_a, of_b, ratio),
+                accuracy=compare_accuracy(of_a, of_b, ratio),
+                subgroups=compare_subgroups(of_a[0], of_b[0], test_rows, first.columns, SUBGROUP_COLUMNS),
             )
         )
     pairs = correct_section(_corrected(pairs), "decisions", FIGURES)

@@ -14,7 +14,7 @@ from usvit.data.datasets import Manifest
 from usvit.data.transforms import Preprocessing
 from usvit.models import ModelSpec, Observed, OodDetector, Weights
 from usvit.records import AdapterRecord, ModelMetadata, ThresholdRecord, WeightsRecord
-from usvit.records.model import BaseRecord, InDistribution, OodRecord, SeenRecord
+from usvit.records.model import BaseRecord, OodRecord, SeenRecord
 from usvit.training import FitResult
 
 
@@ -193,5 +193,4 @@ def ood_of(
     """
     from usvit.metrics.clustered_wilson import ShareSums, rate_record  # on use, as SciPy's distributions load slowly
 
-    measured = rate_record(ShareSums.of(detector.of(test) > 1, group))
-    return detector.record(content, InDistribution(part="test", repeat=repeat, **measured))
+    return detector.record(content, rate_record(ShareSums.of(detector.of(test) > 1, group), repeat))
