@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from usvit.progress import NO_PROGRESS, Progress
-from usvit.studies.execution import execute
-from usvit.studies.plan import make_plan
-from usvit.studies.specification import load_study
-from usvit.studies.task import StudyTask, TaskResult
+from usvit.upstream.studies.execution import execute
+from usvit.upstream.studies.plan import make_plan
+from usvit.upstream.studies.specification import load_study
+from usvit.upstream.studies.task import StudyTask, TaskResult
 
 
 @dataclass(frozen=True)

@@ -51,13 +51,13 @@ def saved(path: Path, number: int, **tags: Any) -> Path:
 
 
 def _web(port: int) -> Any:
-    from usvit.config.node import PeerConfig
+    from usvit.node.config.settings import PeerConfig
 
     return PeerConfig(dicomweb=f"http://127.0.0.1:{port}/dicom-web", timeout_seconds=TIMEOUT)
 
 
 def _ae(port: int) -> Any:
-    from usvit.config.node import PeerConfig
+    from usvit.node.config.settings import PeerConfig
 
     return PeerConfig(ae_title="PEER", host="127.0.0.1", port=port, timeout_seconds=TIMEOUT)
 
@@ -113,14 +113,14 @@ def _fetch(port: int, folder: Path) -> None:
 
 
 def _shards(port: int, folder: Path) -> object:
-    from usvit.data.datasets.upstream import shards
+    from usvit.upstream.sources import shards
 
     shards.TIMEOUT, shards.MOST_BYTES = TIMEOUT, 5_000_000
     return len(shards.open_shards(f"http://127.0.0.1:{port}/a.tar", shards.ShardFiles(folder / "cache", 1.0)))
 
 
 def _doctor(peer: Callable[[int], Any], port: int, folder: Path) -> object:
-    from usvit.config.node import NodeConfig
+    from usvit.node.config.settings import NodeConfig
     from usvit.node.watching.peers import check_peer
 
     told = {"folder": folder, "models": {"m": {"path": folder}}, "rules": [{"name": "all", "model": "m"}]}
@@ -244,7 +244,7 @@ class Exporter:
 
 
 def _one_folder(folder: Path, rng: random.Random) -> str:
-    from usvit.config.node import WatchedFolderConfig
+    from usvit.node.config.settings import WatchedFolderConfig
     from usvit.node.database import NodeDatabase
     from usvit.node.receiving import folder_watcher
     from usvit.node.receiving.instance_store import InstanceStore
@@ -318,8 +318,8 @@ def clocks(n: int, seed: int, top: Path) -> Iterator[Ended]:
 
 
 def _one_clock(folder: Path, rng: random.Random) -> str:
-    from usvit.config.node import NodeConfig
     from usvit.node import database as module
+    from usvit.node.config.settings import NodeConfig
     from usvit.node.database import NodeDatabase, insert
     from usvit.node.receiving.instance_store import InstanceStore
     from usvit.node.sending.delivery_process import PeerDelivery

@@ -26,17 +26,18 @@ import numpy as np
 import torch
 from PIL import Image
 
-from usvit.config import PretrainConfig, build
-from usvit.config.sweep import read_recipe, settings_for
+from usvit.config import build
 from usvit.data.loading import Batch, InfiniteLoader, copied_ahead
-from usvit.experiments.pretraining_batches import training_batches
-from usvit.experiments.pretraining_setup import PretrainingSetup, new_task, prepare
 from usvit.models.trainable import train_mode
 from usvit.progress import NoProgress
 from usvit.training.device import peak_tflops, seed_everything
 from usvit.training.distributed import World, launch
 from usvit.training.optimizers import make_optimizer, resolve
 from usvit.training.trainer import training_step
+from usvit.upstream.config.pretrain import PretrainConfig
+from usvit.upstream.config.sweep import read_recipe, settings_for
+from usvit.upstream.pretraining_run.batches import training_batches
+from usvit.upstream.pretraining_run.setup import PretrainingSetup, new_task, prepare
 
 RECIPES = ("vit_i1k", "augreg_i1k", "deit", "deit3_i1k")
 CLASSES, SIDE = 10, (500, 375)

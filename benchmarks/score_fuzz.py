@@ -30,7 +30,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.messy_export import HEALTHY, dicom, phantoms
-from usvit.scoring.items import Facts, Failure, Frame, ReadSettings, ScoringItem
+from usvit.scoring.items import Failure, Frame, ItemFacts, ReadSettings, ScoringItem
 from usvit.scoring.reading.workers import End, Readers
 
 Rng = np.random.Generator
@@ -45,7 +45,7 @@ class Took:
     peak_mb: float
 
 
-def timed_read(item: ScoringItem, settings: ReadSettings) -> Iterator[Facts | Frame | Failure | None]:
+def timed_read(item: ScoringItem, settings: ReadSettings) -> Iterator[ItemFacts | Frame | Failure | None]:
     """Run ``read_item``, and report how long it took."""
     from usvit.scoring.reading.item_reader import read_item
 

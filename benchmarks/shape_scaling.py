@@ -5,7 +5,7 @@
     python -m benchmarks.shape_scaling chinchilla               # needs the package chinchilla (MIT)
 
 A sweep is a star sweep of 90 trainings around the paper's centre, whose losses follow a known surface with the paper's
-exponents (``usvit.scaling.simulation``) times 1 plus a normal error.
+exponents (``usvit.upstream.scaling.simulation``) times 1 plus a normal error.
 """
 
 import argparse
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from usvit.scaling.bootstrap import band, bootstrap
-from usvit.scaling.simulation import PAPER_EXPONENTS, known_surface, star_points
-from usvit.scaling.variable_projection import SweepFitter
+from usvit.upstream.scaling.bootstrap import band, bootstrap
+from usvit.upstream.scaling.simulation import PAPER_EXPONENTS, known_surface, star_points
+from usvit.upstream.scaling.variable_projection import SweepFitter
 
 NOISES = (0.001, 0.003)
 

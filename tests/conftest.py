@@ -20,11 +20,11 @@ import hypothesis
 import pytest
 
 from usvit.data.datasets import examination_cache, manifest, manifest_file
-from usvit.data.datasets.upstream import near_duplicates as upstream_near_duplicates
 from usvit.data.io import UInt8, pixel_sha256
 from usvit.data.loading import pixel_cache
 from usvit.data.near_duplicates import Description, describe
 from usvit.data.phantom import PhantomSpec, write_phantom
+from usvit.upstream.sources import near_duplicates as upstream_near_duplicates
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

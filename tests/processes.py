@@ -17,7 +17,11 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         *(__name__, "tests.training.small_training", "tests.dying"),
-        *("usvit.experiments.pretraining", "usvit.experiments.cross_validation", "usvit.experiments.fold_worker"),
+        *(
+            "usvit.upstream.pretraining_run.experiment",
+            "usvit.experiments.cross_validation",
+            "usvit.experiments.fold_worker",
+        ),
         *("usvit.scoring.job", "usvit.reports"),
     ]
 )

@@ -16,19 +16,17 @@ from tests.conftest import REPOSITORY
 PACKAGE = REPOSITORY / "usvit"
 
 PACKAGES = {
-    "cli": "parses options, calls one public function, prints",
-    "scaling": "scaling laws of a network's shape: sweeps, fits, predictions",
-    "studies": "many runs as one: plan, engines, tables",
+    "upstream": "pre-training, sources, transfer, tests of classifiers, speed, shapes, studies",
     "node": "a DICOM service: receives, scores, sends back, and is watched",
-    "experiments": "cross-validation, pre-training, transfer and tests of classifiers; the run directory",
+    "cli": "parses options, calls one public function, prints",
+    "experiments": "cross-validation, hold-out and ensembles; the run directory",
     "retesting": "test-retest: repeats in the predictions, controlled changes of test images",
     "scoring": "scores files and DICOM: discovery, readers, models, journal, tables, DICOM out",
     "planning": "sample sizes of studies: validation, accuracy, comparison",
-    "bench": "speed and memory by the protocols of the papers",
     "exporting": "safetensors, ONNX and MONAI bundles, checked against PyTorch",
     "explaining": "attention and saliency, held against lesion masks",
     "reports": "records in, pages out",
-    "pretraining": "the tasks of pre-training: supervised, distilled, masked, contrastive",
+    "documents": "sections, tables and figures of a page; HTML, Markdown, LaTeX, terminal",
     "training": "the trainer, tasks, optimizers, checkpoints, several processes",
     "evaluation": "from predictions and runs to the records of metrics",
     "models": "zoo, architectures, weights, adaptation, OOD",
@@ -41,15 +39,14 @@ PACKAGES = {
 
 LAYERS = [
     {"__main__"},
+    {"upstream", "node"},
     {"cli"},
-    {"scaling"},
-    {"studies"},
-    {"experiments", "node"},
+    {"experiments"},
     {"scoring", "retesting"},
-    {"bench", "explaining", "planning"},
+    {"explaining", "planning"},
     {"exporting"},
     {"reports"},
-    {"pretraining"},
+    {"documents"},
     {"training"},
     {"evaluation"},
     {"models"},
@@ -59,7 +56,7 @@ LAYERS = [
     {"config"},
     {"plain_yaml", "estimate_text"},
     {"resources", "seeding", "files", "limited", "logging", "machine_load", "web", "estimate"},
-    {"terminal", "markup", "arguments", "representation", "processes"},
+    {"terminal", "markup", "arguments", "representation", "processes", "wording", "plugins"},
     {"errors"},
 ]
 """Packages and modules by layer, top layer first; each imports only from itself and from layers below."""
@@ -144,6 +141,26 @@ def test_a_package_imports_only_from_layers_below(path):
             assert layer[parts[1]] > layer[package_of(path)], f"{path} imports {module}"
         elif parts[1] == "data" and len(parts) > 2 and len(own) > 2 and parts[2] != own[1]:
             assert inside[f"data.{parts[2]}"] > inside[f"data.{own[1]}"], f"{path} imports {module}"
+
+
+PRODUCTS = ("upstream", "node")
+"""Packages that register themselves by ``usvit.plugins``, as a third party's package does."""
+
+
+def test_the_core_does_not_import_the_products():
+    """Only the lazy names of ``usvit/__init__.pyi`` lead from the core to them."""
+    for path in FILES:
+        if package_of(path) not in PRODUCTS:
+            found = [module for module in imports_of(path) if module.split(".")[:2][-1] in PRODUCTS]
+            assert [module for module in found if module.startswith("usvit.")] == [], path
+
+
+def test_the_products_do_not_import_each_other():
+    for path in FILES:
+        own = package_of(path)
+        others = tuple(f"usvit.{product}" for product in PRODUCTS if product != own)
+        if own in PRODUCTS:
+            assert [module for module in imports_of(path) if module.startswith(others)] == [], path
 
 
 @pytest.mark.slow

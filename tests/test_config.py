@@ -3,10 +3,7 @@
 import pytest
 
 from usvit.config import (
-    PretrainConfig,
     RunConfig,
-    TestConfig,
-    TransferConfig,
     build_config,
     config_keys,
     identity,
@@ -15,6 +12,9 @@ from usvit.config import (
     recipe_names,
 )
 from usvit.errors import UsvitError
+from usvit.upstream.config.pretrain import PretrainConfig
+from usvit.upstream.config.test import TestConfig
+from usvit.upstream.config.transfer import TransferConfig
 
 
 def recipe(name, *pairs):

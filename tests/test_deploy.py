@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from tests.conftest import REPOSITORY
-from usvit.config.node_file import load_node_config
+from usvit.node.config.file import load_node_config
 
 DEPLOY = REPOSITORY / "deploy"
 

@@ -217,9 +217,11 @@ def test_the_plan_names_each_measurement_once_and_each_piece_has_a_table():
 @pytest.mark.slow
 def test_the_plan_names_recipes_networks_and_settings_that_exist():
     from benchmarks.gpu_pieces.pretraining import timed_of
-    from usvit.bench.protocols import find_protocol
-    from usvit.config import PretrainConfig, build, build_config, load_recipe, nested, read_recipe, settings_for
+    from usvit.config import build, build_config, load_recipe, nested
     from usvit.models import find_model
+    from usvit.upstream.bench.protocols import find_protocol
+    from usvit.upstream.config.pretrain import PretrainConfig
+    from usvit.upstream.config.sweep import read_recipe, settings_for
 
     seen = set()
     for one in [*plan.full(), *plan.tiny()]:

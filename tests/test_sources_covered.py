@@ -10,25 +10,17 @@ import pytest
 import typer
 
 from usvit.cli import app
-from usvit.cli.study import DEFAULT
-from usvit.config import (
-    PretrainConfig,
-    RunConfig,
-    TransferConfig,
-    build,
-    choose_cells,
-    for_dataset,
-    load_recipe,
-    merge,
-    parse_overrides,
-    read_recipe,
-    settings_for,
-)
-from usvit.data.datasets import SOURCES, load_cards
+from usvit.config import RunConfig, build, load_recipe, merge, parse_overrides
+from usvit.data.datasets import load_cards
 from usvit.explaining import METHODS
 from usvit.models import find_model
 from usvit.plain_yaml import parse_yaml
-from usvit.studies.specification import load_study
+from usvit.upstream.cli.study import DEFAULT
+from usvit.upstream.config.pretrain import PretrainConfig
+from usvit.upstream.config.sweep import choose_cells, for_dataset, read_recipe, settings_for
+from usvit.upstream.config.transfer import TransferConfig
+from usvit.upstream.sources.catalog import SOURCES
+from usvit.upstream.studies.specification import load_study
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATA = REPOSITORY / "docs" / "reference" / "sources-covered.yaml"

@@ -1,9 +1,9 @@
 """The commands of the page of the sources are executed, at a tiny scale, in this process.
 
 A command gets what its reader has to bring: ``RUN`` is a run, ``FILE`` a file, ``DIR`` a folder, and the settings of
-``usvit study --scale tiny`` (``usvit/studies/tiny.py``) shrink its network, its images and its length. Named sets of
-photographs become fractals, except in ``source.exclude``; weights of the hub become a run; networks of ``usvit bench``
-become small ones that are measured in this process. All else is executed as it is printed.
+``usvit study --scale tiny`` (``usvit/upstream/studies/tiny.py``) shrink its network, its images and its length. Named
+sets of photographs become fractals, except in ``source.exclude``; weights of the hub become a run; networks of ``usvit
+bench`` become small ones that are measured in this process. All else is executed as it is printed.
 ``test_what_is_not_executed_is_known`` lists the rows whose commands are not executed, and
 ``PREPARED`` those that stop before they train.
 """
@@ -18,34 +18,34 @@ import pandas as pd
 import pytest
 
 from tests.data.conftest import write_b, write_busi
-from tests.data.datasets.upstream.layouts import write_cifar, write_pets
 from tests.test_sources_covered import DATA, built, parsed
-from usvit.bench import execution, find_protocol, measure, preflight
+from tests.upstream.sources.layouts import write_cifar, write_pets
 from usvit.cli import main
-from usvit.config import SourceConfig
 from usvit.config.run import flattened
-from usvit.data.datasets import open_source
-from usvit.experiments.transfer_learning.experiment import Transfer
 from usvit.models import find_model
 from usvit.plain_yaml import parse_yaml
-from usvit.scaling import example_sweep
-from usvit.studies.tiny import tiny_network, tiny_settings
 from usvit.training import resolve_device
+from usvit.upstream.bench import execution, find_protocol, measure, preflight
+from usvit.upstream.config.pretrain import SourceConfig
+from usvit.upstream.scaling import example_sweep
+from usvit.upstream.sources.open import open_source
+from usvit.upstream.studies.tiny import tiny_network, tiny_settings
+from usvit.upstream.transfer_learning.experiment import Transfer
 
 ROWS = [row for row in parse_yaml(DATA.read_text(encoding="utf-8"), str(DATA)) if row["command"]]
 STUDIES = ("usvit study gheflati2022_table3", "usvit study alabdulmohsin2023_figure6")
-"""The studies that are executed here; others are executed by tests/studies/test_shipped.py."""
+"""The studies that are executed here; others are executed by tests/upstream/studies/test_shipped.py."""
 PLANNED = (
     14, 16, 17, 19, 40, 42, 43, 45, 46, 47, 48, 49, 76, 77, 78, 80, 81, 82, 83, 86, 90, 97, 124, 130, 131, 132, 134,
     136, 140, 141, 154, 155, 157, 159, 161, 163, 165, 168, 169, 175, 179, 181, 182, 183, 184, 186, 187, 200, 202,
     203, 205, 215, 217, 218, 223, 225, 226, 239, 240, 242, 243, 245, 246, 247, 248, 249, 250, 251, 253, 255, 256,
     264, 265, 267, 269, 277,
 )  # fmt: skip
-"""Rows whose command is a study: they cost 10 s and more each. tests/studies/test_shipped.py plans all of them at both
-scales; ``usvit study all --scale tiny`` executes them."""
+"""Rows whose command is a study: they cost 10 s and more each. tests/upstream/studies/test_shipped.py plans all of them
+at both scales; ``usvit study all --scale tiny`` executes them."""
 NEEDS_FILE = (129,)
 """It needs ``data.noun`` of WordNet 3.0, whose result is compared with a published hash, so that no other file will do.
-tests/data/datasets/upstream/test_wordnet.py calls its function where that file is installed."""
+tests/upstream/sources/test_wordnet.py calls its function where that file is installed."""
 PREPARED = (38, 185)
 """Rows whose sweep of trainings takes 15 s and more: they end once images, weights, network and task are ready."""
 FRACTALS = ("--set", "source.size=48", "--set", "source.classes=4", "--set", "source.image_size=64")

@@ -2,7 +2,6 @@ from . import data as data
 from . import metrics as metrics
 from . import models as models
 from . import training as training
-from .bench import benchmark as benchmark
 from .data import load_dataset as load_dataset
 from .data.datasets import split as split
 from .errors import UsvitError as UsvitError
@@ -10,10 +9,7 @@ from .evaluation import evaluate as evaluate
 from .experiments import RunResult as RunResult
 from .experiments import cross_validate as cross_validate
 from .experiments import ensemble as ensemble
-from .experiments import pretrain as pretrain
-from .experiments import test as test
 from .experiments import train as train
-from .experiments import transfer as transfer
 from .explaining import explain as explain
 from .exporting import export as export
 from .models import create_model as create_model
@@ -32,16 +28,20 @@ from .reports import compare as compare
 from .reports import report as report
 from .retesting import repeatability as repeatability
 from .retesting import retest as retest
-from .scaling import fit_shapes as fit_shapes
-from .scaling import plan_shapes as plan_shapes
-from .scaling import predict_shape as predict_shape
 from .scoring import Predictor as Predictor
 from .scoring import load_model as load_model
 from .scoring import recalibrate as recalibrate
 from .scoring import score as score
-from .studies import best_of_study as best_of_study
-from .studies import list_studies as list_studies
-from .studies import measure_shift as measure_shift
-from .studies import run_study as run_study
+from .upstream.api import pretrain as pretrain
+from .upstream.api import test as test
+from .upstream.api import transfer as transfer
+from .upstream.bench import benchmark as benchmark
+from .upstream.scaling import fit_shapes as fit_shapes
+from .upstream.scaling import plan_shapes as plan_shapes
+from .upstream.scaling import predict_shape as predict_shape
+from .upstream.studies import best_of_study as best_of_study
+from .upstream.studies import list_studies as list_studies
+from .upstream.studies import measure_shift as measure_shift
+from .upstream.studies import run_study as run_study
 
 __version__: str

@@ -8,14 +8,14 @@ import pytest
 import typer.main
 
 from usvit.cli import app, private_input
-from usvit.cli.commands import COMMANDS, import_command
+from usvit.cli.commands import all_commands, import_command
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", all_commands())
 def test_the_list_says_what_the_first_paragraph_of_the_command_says(name):
     command = import_command(name)
     assert command.name == name
-    assert command.help.split("\n\n")[0] == COMMANDS[name].help
+    assert command.help.split("\n\n")[0] == all_commands()[name].help
     assert command.short_help is None and not command.hidden and not command.deprecated  # the list shows none of them
 
 
@@ -23,7 +23,7 @@ def test_help_is_the_same_with_all_commands_imported(capsys):
     group = typer.main.get_command(app)
     group(["--help"], prog_name="usvit", standalone_mode=False)
     listed = capsys.readouterr().out
-    assert all(f" {name} " in listed for name in COMMANDS)
+    assert all(f" {name} " in listed for name in all_commands())
     group.import_all()(["--help"], prog_name="usvit", standalone_mode=False)
     assert capsys.readouterr().out == listed
 
@@ -35,11 +35,11 @@ def test_a_command_imports_no_other_command():
         "for words in (['--help'], ['nothing'], ['cv', '--help'], ['data', 'list', '--help']):\n"
         "    sys.argv = ['usvit', *words]\n"
         "    try: main()\n    except SystemExit: pass\n"
-        "    loaded.append([name for name in sys.modules if name.startswith('usvit.cli.')])\n"
+        "    loaded.append([name for name in sys.modules if name.startswith('usvit.')])\n"
         "print(json.dumps(loaded))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    commands = {f"usvit.cli.{entry.module}" for entry in COMMANDS.values()}
+    commands = {entry.module for entry in all_commands().values()}
     listing, unknown, cv, data = (commands & set(names) for names in json.loads(said.splitlines()[-1]))
     assert listing == unknown == set()
     assert cv == {"usvit.cli.cv"} and data == cv | {"usvit.cli.data"}
@@ -58,7 +58,7 @@ def test_no_command_prints_the_help(usvit):
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("usvit ", list(COMMANDS)),
+        ("usvit ", list(all_commands())),
         ("usvit re", ["recalibrate", "report", "retest"]),
         ("usvit data pr", ["prepare", "preview"]),
         ("usvit cv --fold", ["--folds"]),

@@ -1,4 +1,5 @@
 import json
+import re
 
 import jsonschema
 import numpy as np
@@ -136,13 +137,15 @@ def test_the_same_runs_give_the_same_bytes_and_the_lines_say_who_is_better(usvit
     outs = [usvit("compare", *runs, "--out", tmp_path / name).out for name in ("a", "b")]
     for file in ("compare.json", "compare.md", "compare.tex", "compare.html"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-    first, second, *decisions = (line for line in outs[0].splitlines() if line.startswith("strong minus weak"))
-    assert first.startswith("strong minus weak, way of training (corrected): 0.")  # the headline first
-    assert second.startswith("strong minus weak, these predictions (pooled): 0.")
-    assert [line.split(":")[0] for line in decisions] == [
-        "strong minus weak, sensitivity", "strong minus weak, specificity", "strong minus weak, accuracy"
-    ]  # fmt: skip
-    assert "(Holm " in outs[0]
+    areas, _, decisions = outs[0].partition("\nDecisions\n")
+    pair = areas.partition("1. strong minus weak\n")[2].splitlines()[:3]
+    assert [line.split("  ")[1] for line in pair] == [
+        "AUC within folds: these ways of training",  # the headline first
+        "AUC, pooled: these predictions",
+        "Accuracy",
+    ]
+    assert "strong minus weak\n  most probable class  " in decisions
+    assert "p, Holm" in outs[0]
     assert "45 groups" in outs[0]
     assert "Warning:" in outs[0]  # 45 groups are few
 
@@ -173,21 +176,20 @@ def test_holm_reaches_every_p_of_decisions_over_all_pairs(record):
     assert {number: value.get("p_holm") for number, value in enumerate(values)} == holm(raw)
 
 
-def test_markdown_and_latex_print_a_corrected_p_beside_every_p(record, tmp_path, runs):
+def test_a_corrected_p_stands_beside_every_p(record, tmp_path, runs):
     folder = compare(*runs, out=tmp_path / "out", margin=0.1)[1]
     page, tex = ((folder / f"compare.{kind}").read_text() for kind in ("md", "tex"))
+    headers = [re.split(r" *\| *", line) for line in re.findall(r"^\|.*\|$(?=\n\|---)", page, flags=re.M)]
+    headers += [line.strip(" \\").split(" & ") for line in re.findall(r"toprule\n(.*)\n", tex)]
+    found = 0
+    for cells in headers:
+        for number, cell in enumerate(cells):
+            if cell in ("p", "$p$"):
+                found += 1
+                assert cells[number + 1] in ("p, Holm", "$p$, Holm"), cells
+    assert found == 2 * 6  # in the tables of differences, decisions (two), claims (two) and subgroups
     for table in page.split("\n\n"):
-        header = table.splitlines()[0]
-        printed = [cell.strip() for cell in header.split("|")]
-        p = [number for number, cell in enumerate(printed) if cell == "p" or cell.endswith(", p")]
-        assert all(printed[number + 1] == "p, Holm" for number in p), header
         assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) <= 1, table
-    for line in tex.splitlines():
-        if line.endswith("\\\\") and "$p$" in line and "%" not in line.split("$p$")[0][-3:]:
-            cells = [cell.strip(" \\") for cell in line.split("&")]
-            for number, cell in enumerate(cells):
-                if cell == "$p$" or (cell.startswith("$p$,") and "Holm" not in cell):
-                    assert cells[number + 1] == "$p$, Holm", line
     assert record["pairs"][0]["accuracy"]["p_holm"] is not None
 
 
@@ -208,9 +210,9 @@ def test_a_stated_margin_is_echoed_and_judged_by_the_bound(usvit, runs, tmp_path
         assert strong[side]["p_holm"] == strong[side]["p"]
     assert pair["non_inferiority"]["accuracy"]["margin"] == 0.05
     html = (tmp_path / "out" / "compare.html").read_text()
-    assert "Margin: 0.05" in html and "not shown to be non-inferior" in html
+    assert "Non-inferiority with a margin of 0.05" in html and "not shown to be non-inferior" in html
     said = usvit("compare", *runs[:2], "--non-inferiority-margin", "0.05", "--out", tmp_path / "out").out
-    assert "strong against weak, AUC: non-inferior" in said and "with a margin of 0.05" in said
+    assert re.search(r"strong against weak +AUC +non-inferior +bound", said) and "with a margin of 0.05" in said
 
 
 def test_equivalence_is_judged_by_the_90_per_cent_interval(usvit, runs, tmp_path):
@@ -227,7 +229,7 @@ def test_equivalence_is_judged_by_the_90_per_cent_interval(usvit, runs, tmp_path
     assert {k: area["p_holm"] for k, area in enumerate(areas)} == holm({k: area["p"] for k, area in enumerate(areas)})
     html = (tmp_path / "out" / "compare.html").read_text()
     assert 'id="equivalence"' in html and "Dashed lines: the margin" in html
-    assert "strong and weak, AUC: not shown to be equivalent (90 % interval +0." in usvit(*words).out
+    assert re.search(r"strong and weak +AUC +not shown to be equivalent +90 % interval \+0\.", usvit(*words).out)
 
 
 def test_only_the_primary_figure_has_verdicts_and_they_use_the_corrected_p(usvit, runs, tmp_path):
@@ -244,12 +246,12 @@ def test_only_the_primary_figure_has_verdicts_and_they_use_the_corrected_p(usvit
             assert own["decisions"][1]["specificity"][side]["verdict"] is None
     for claim in claims.values():
         assert (claim["verdict"] == "non-inferior") == (claim["p_holm"] < 0.025)
-    said = [line for line in usvit(*words).out.splitlines() if " against " in line]
-    assert len(said) == 6 and all("specificity, most probable class: " in line for line in said)
+    said = [line for line in usvit(*words).out.splitlines() if re.match(r"\w+ against \w+ ", line)]
+    assert len(said) == 6 and all("  specificity, most probable class  " in line for line in said)
     texts = [(tmp_path / "out" / f"compare.{kind}").read_text() for kind in ("html", "md", "tex")]
     for runs_named, claim in claims.items():
         (line,) = (line for line in said if line.startswith(runs_named))
-        assert f": {claim['verdict']}" in line
+        assert f"  {claim['verdict']}" in line
         for text in texts:
             (row,) = (row for row in text.splitlines() if runs_named in row and "specificity, most" in row)
             assert claim["verdict"] in row and ("not shown" in row) == ("not shown" in claim["verdict"])

@@ -33,7 +33,7 @@ def test_from_scores_to_a_calibration_and_its_judgement(usvit, home, tmp_path):
     assert "For research use" in answer.out
     judged = usvit("evaluate", home / "scores", "--labels", home / "b.csv", "--key", home / "key", "--calibration", out)
     assert judged.code == 0, judged.err
-    assert "frozen: sensitivity >= 0.9" in judged.out
+    assert "Frozen: sensitivity ≥ 0.9" in judged.out
     refused = usvit(
         "evaluate", home / "scores", "--labels", home / "a.csv", "--key", home / "key", "--calibration", out
     )
@@ -49,11 +49,11 @@ def test_an_external_test_prints_its_frozen_threshold_failures_and_files(usvit, 
     assert answer.code == 0, answer.err
     assert "40 images in 40 groups" in answer.out
     for words in (
-        "frozen: threshold 0.4",
+        "Frozen: threshold 0.4",
         "PPV",
         "does not choose thresholds",
-        "calibrated probability",
-        "by unusual",
+        "Calibrated probability",
+        "By unusual",
     ):
         assert words in answer.out
     assert (tmp_path / "out" / "unmatched.csv").is_file()

@@ -1,14 +1,14 @@
 """Options of a command that are derived from a section of settings."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 import typer
 from pydantic import Field
 from typer.testing import CliRunner
 
-from usvit.cli.settings import takes_options
+from usvit.cli.settings import takes_config, takes_options
 from usvit.config.fields import Option
 from usvit.config.sections import Section
 from usvit.errors import UsvitError
@@ -112,3 +112,60 @@ def test_an_unknown_choice_names_the_nearest(run):
     result, taken = run("--model", "m", "--device", "cpuu")
     assert isinstance(result.exception, UsvitError) and not taken
     assert str(result.exception) == "Unknown device 'cpuu'. Nearest: cpu."
+
+
+class Part(Section):
+    """A section of a configuration."""
+
+    unit: Annotated[Literal["group", "image"], Option("--split-by")] = "group"
+    """Unit that stays together."""
+    repeats: Annotated[int, Field(ge=1)] = 1
+    """Number of repeats."""
+
+
+class Config(Section):
+    """A configuration."""
+
+    seed: int = 0
+    """Seed."""
+    skip: bool = False
+    """Skip."""
+    split: Part = Part()
+
+
+@pytest.fixture
+def configured():
+    taken = []
+    app = typer.Typer()
+
+    @app.command()
+    @takes_options()
+    @takes_config(Config, "seed", "skip", "split.unit", "split.repeats")
+    def command(*, settings: Settings, overrides: dict[str, Any]) -> None:
+        """Do it."""
+        taken.append(overrides)
+
+    def call(*arguments):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+        return result, taken
+
+    return call
+
+
+def test_settings_of_a_configuration_that_are_not_given_are_left_to_the_recipe(configured):
+    assert configured()[1] == [{}]
+
+
+def test_given_settings_are_nested_and_set_takes_precedence(configured):
+    options = ("--seed", 3, "--skip", "--split-by", "image", "--repeats", 2, "--set", "split.repeats=5")
+    assert configured(*options)[1] == [{"seed": 3, "skip": True, "split": {"unit": "image", "repeats": 5}}]
+
+
+def test_the_help_says_that_the_recipe_decides(configured):
+    text = " ".join(configured("--help")[0].output.split())
+    assert "Number of repeats. (default: 1, or the recipe's)" in text and "group|image" in text
+
+
+def test_a_key_that_does_not_lead_to_a_setting_is_a_fault_of_the_program():
+    with pytest.raises(TypeError, match=r"seed of seed\.x is not a section"):
+        takes_config(Config, "seed.x")

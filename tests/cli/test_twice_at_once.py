@@ -5,7 +5,7 @@ import pytest
 
 from tests.cli.runs import make_run
 from usvit.files import LOCK
-from usvit.scaling import example_sweep
+from usvit.upstream.scaling import example_sweep
 
 
 @pytest.fixture

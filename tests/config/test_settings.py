@@ -2,8 +2,10 @@
 
 import pytest
 
-from usvit.config import PretrainConfig, RunConfig, TransferConfig, build, merge
+from usvit.config import RunConfig, build, merge
 from usvit.errors import UsvitError
+from usvit.upstream.config.pretrain import PretrainConfig
+from usvit.upstream.config.transfer import TransferConfig
 
 
 @pytest.mark.parametrize(

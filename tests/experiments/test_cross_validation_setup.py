@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from usvit.config import PretrainConfig, RunConfig
+from usvit.config import RunConfig
 from usvit.experiments.base import adapt
 from usvit.experiments.cross_validation_setup import default_out, prepare
 from usvit.models.build import build_model
@@ -12,6 +12,7 @@ from usvit.models.weights import Weights
 from usvit.models.zoo import find_model
 from usvit.progress import NO_PROGRESS
 from usvit.training.optimizers import make_optimizer
+from usvit.upstream.config.pretrain import PretrainConfig
 
 
 def network(name="vit_ti16"):

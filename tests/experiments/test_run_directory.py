@@ -7,7 +7,7 @@ from tests.records.contents import content
 from usvit.errors import UsvitError
 from usvit.experiments.run_directory import open_run
 from usvit.files import locked, write_json
-from usvit.records import PretrainRecord, TransferRecord
+from usvit.upstream.records.training import PretrainRecord, TransferRecord
 
 DESCRIPTION = {
     key: value

@@ -11,9 +11,9 @@ import yaml
 
 from tests.data.conftest import speckle, write_dicom
 from tests.programs import a_free_port, tool, until
-from usvit.config.node import NodeConfig
-from usvit.config.node_file import load_node_config
 from usvit.node import NodeDatabase
+from usvit.node.config.file import load_node_config
+from usvit.node.config.settings import NodeConfig
 
 ROOT = "1.2.826.0.1.3680043.8.498.77"
 PLANTED = ("Doe^Jane", "MRN-4711", "Mercy Hospital", "ACC-99", ROOT)

@@ -7,9 +7,9 @@ import pytest
 
 from tests.node.images import settings, write_config
 from tests.programs import listens, tool
-from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
 from usvit.node.checks import certificate_end, check_before_start
+from usvit.node.config.file import load_node_config
 
 
 def config(tmp_path, **changed):

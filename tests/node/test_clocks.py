@@ -8,7 +8,7 @@ from tests.node.peers import TITLE
 from tests.node.sending.objects import Queue, config_of
 from tests.node.test_studies import Setup
 from tests.programs import a_free_port
-from usvit.config.node import PeerConfig
+from usvit.node.config.settings import PeerConfig
 from usvit.node.database import NodeDatabase
 from usvit.node.sending.delivery_process import PeerDelivery
 from usvit.node.studies import complete_studies

@@ -8,8 +8,8 @@ from pynetdicom.presentation import build_context
 
 from benchmarks.node_hostile_peers import dicom_peer, http_peer, serving
 from tests.node.images import image
-from usvit.config.node import PeerConfig
 from usvit.errors import UsvitError
+from usvit.node.config.settings import PeerConfig
 from usvit.node.receiving.archives import ArchivedInstance, DimseArchive, WebArchive
 from usvit.node.sending import PeerUnavailable, associate, echo, end, send_dicom
 from usvit.node.sending.answers import Outgoing

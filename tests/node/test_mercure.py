@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from tests.conftest import REPOSITORY
 from tests.node.images import PLANTED, ROOT, image
-from usvit.cli.node import app
 from usvit.errors import UsvitError
 from usvit.node import score_mercure_task
+from usvit.node.cli.node import app
 
 pytestmark = pytest.mark.slow
 

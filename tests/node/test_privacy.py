@@ -9,10 +9,10 @@ from pynetdicom.sop_class import Verification
 from typer.testing import CliRunner
 
 from tests.node.images import RunningNode, image
-from usvit.cli.node import app
 from usvit.node import node_status
+from usvit.node.cli.node import app
+from usvit.node.page import node_page
 from usvit.node.watching.prometheus import prometheus_text
-from usvit.reports import node_page
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from usvit.config.node import NodeRule, RuleConditions
+from usvit.node.config.settings import NodeRule, RuleConditions
 from usvit.node.rules import decide, meets
 
 US = {"modality": "US", "manufacturer": "ACME [Europe]", "study_description": "Left BREAST us", "calling_ae": "SCANNER"}

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from tests.node.images import ROOT, image, settings, write_config
-from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
+from usvit.node.config.file import load_node_config
 from usvit.node.database import NodeDatabase
 from usvit.node.receiving.instance_store import InstanceStore
 from usvit.node.scoring_process import _StudyScorer

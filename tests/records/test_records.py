@@ -13,7 +13,6 @@ from usvit.records import (
     MetricsRecord,
     ModelMetadata,
     RunRecord,
-    StudyRecord,
     fitting,
     load_record,
     read_record,
@@ -21,6 +20,7 @@ from usvit.records import (
     run_hashes,
     write_record,
 )
+from usvit.upstream.records.study import StudyRecord
 
 pytestmark = pytest.mark.slow
 

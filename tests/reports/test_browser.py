@@ -51,8 +51,7 @@ def test_the_numbers_are_on_the_page_and_nothing_runs_over_its_edge(visit, repor
     (low, high), (least, most) = quoted["ci95"], whole["ci95"]
     assert [" ".join(cell.split()) for cell in rows[0].split("\t")] == [
         "Accuracy",
-        f"{quoted['value']:.3f}",
-        f"{low:.3f} to {high:.3f}",
+        f"{quoted['value']:.3f} {low:.3f} to {high:.3f}",
         "778",
         f"{whole['value']:.3f} {least:.3f} to {most:.3f}",
         f"{metrics['mean_sd']['accuracy']['sd']:.3f}",

@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.runs import make_run
 from tests.evaluation.conftest import CLASSES, make_study, with_inner_rows
-from usvit.evaluation import Predictions
-from usvit.reports.comparison import compare, compare_predictions
+from usvit.evaluation import Predictions, compare_predictions
+from usvit.reports.comparison import compare
 
 pytestmark = pytest.mark.slow
 
@@ -44,11 +44,11 @@ def test_page_markdown_and_latex_hold_the_same_numbers(compared):
     record, out = compared
     area = record["pairs"][0]["headline"]
     number = f"{area['value']:.3f}"
-    for name in ("compare.html", "compare.md", "compare.tex"):
+    for name, between in (("compare.html", " <span"), ("compare.md", " ("), ("compare.tex", " (")):
         text = (out / name).read_text()
         assert number in text, name
         for run in record["runs"]:
-            assert f"{run['auc']['value']:.3f} (" in text, name
+            assert f"{run['auc']['value']:.3f}{between}" in text, name
 
 
 def test_the_page_is_self_contained_and_its_ids_are_unique(compared):
@@ -66,12 +66,12 @@ def test_the_page_is_self_contained_and_its_ids_are_unique(compared):
 
 def test_markdown_is_one_table_row_a_run_and_latex_is_balanced(compared):
     _, out = compared
-    before = (out / "compare.md").read_text().split("Decisions, first run minus second run")[0]
+    before = (out / "compare.md").read_text().split("## Differences")[0]
     rows = [line for line in before.splitlines() if line.startswith("| a")]
-    assert len(rows) == 2  # the run, and the pair
+    assert len(rows) == 2  # the AUCs and the decisions of the run
     assert rows[0].startswith("| a\\_1 |")
     tex = (out / "compare.tex").read_text()
-    assert tex.count(r"\begin{") == tex.count(r"\end{") >= 4  # runs, differences and decisions, in one table
+    assert tex.count(r"\begin{") == tex.count(r"\end{") >= 8  # a table each of AUCs, decisions, and differences of both
     assert r"a\_1" in tex
     assert r"b\%2" in tex
     assert "NaN" not in tex

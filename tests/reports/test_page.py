@@ -62,7 +62,7 @@ def test_the_headline_is_that_of_metrics_json(run_dir):
         (low, high), (least, most) = quoted["ci95"], whole["ci95"]
         figures = f"{quoted['value']:.3f} {low:.3f} to {high:.3f} {quoted['n_groups']}"
         assert f"{name} {figures} {whole['value']:.3f} {least:.3f} to {most:.3f} {folds['sd']:.3f}" in text
-    assert "Mean of 5 folds 95 % interval Groups Pooled, 778 images SD of 5 folds" in text
+    assert "Mean of 5 folds Groups Pooled SD of 5 folds" in text
     assert headline["explains"] in text
 
 
@@ -70,7 +70,7 @@ def test_images_groups_and_patients_are_counted_and_few_groups_warned_of(tmp_pat
     text = report(fake_run(tmp_path / "run", n=120, patients=40)).text
     assert "Tested: 120 images in 40 groups (40 patients)" in text
     assert "Intervals are from 40 groups only: below 50" in text
-    assert "(see below)" in text and "Interval of AUC" in text
+    assert "Interval of AUC" in text
     assert "40 patients (" in text
     assert "There are only 19 groups with an image of class 'normal'" in text  # among the limits
 
@@ -200,7 +200,7 @@ def test_a_hold_out_is_not_told_in_the_words_of_folds(tmp_path):
     run_dir = fake_run(tmp_path / "run", kind="train")
     page = report(run_dir)
     assert "hold-out" in page.text
-    assert "Measure Hold-out 95 % interval Groups Accuracy" in page.text
+    assert "Measure Hold-out Groups Accuracy" in page.text
     told = page.text[: page.text.index("Model card and data cards")]
     assert not re.search(r"\bfolds?\b|SD\b", told, flags=re.IGNORECASE)
     assert "folds-title" not in page.ids
@@ -217,7 +217,7 @@ def test_two_classes_have_one_curve_and_one_auc(tmp_path):
 def test_an_undefined_value_is_told_with_its_reason(tmp_path):
     run_dir = fake_run(tmp_path / "run", classes=("benign", "malignant", "cyst"), shares=(0.6, 0.4, 0.0))
     text = report(run_dir).text
-    assert "undefined: no fold of some repeat has images of every class" in text
+    assert re.search(r"Undefined: [\w ,]+: no fold of some repeat has images of every class", text)
     assert "nan" not in text.lower().split()
 
 

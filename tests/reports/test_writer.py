@@ -75,7 +75,7 @@ def test_markdown_holds_the_numbers_and_whole_tables(written):
     metrics = json.loads((written.page.parent / "metrics.json").read_text())
     markdown = written.markdown.read_text()
     quoted, (low, high) = metrics["headline"]["accuracy"], metrics["headline"]["accuracy"]["ci95"]
-    assert f"| Accuracy | {quoted['value']:.3f} | {low:.3f} to {high:.3f} | 778 |" in markdown
+    assert f"| Accuracy | {quoted['value']:.3f} ({low:.3f} to {high:.3f}) | 778 |" in markdown
     for title in (
         "Results",
         "Operating points",
@@ -84,10 +84,10 @@ def test_markdown_holds_the_numbers_and_whole_tables(written):
         "Leakage",
         "Model card",
         "Limits",
-        "CLAIM 2024",
-        "TRIPOD",
+        "Checklists",
     ):
         assert f"\n## {title}" in markdown
+    assert "\n### CLAIM 2024" in markdown and "\n### TRIPOD" in markdown
     for block in re.findall(r"(?:^\|.*\|\n)+", markdown, flags=re.M):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
     for path in re.findall(r"!\[[^]]*\]\(([^)]*)\)", markdown):

@@ -9,7 +9,7 @@ import pytest
 from usvit.errors import UsvitError
 from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.inference import Inference
-from usvit.scoring.items import Done, Facts, Failure, Frame, ScoringItem
+from usvit.scoring.items import Done, Failure, Frame, ItemFacts, ScoringItem
 from usvit.scoring.pipeline import CHUNK, IN_FLIGHT, scored
 from usvit.scoring.reading.workers import End
 
@@ -55,7 +55,7 @@ def messages_of(n, failed=(), seen=None):
         if seq in failed:
             yield seq, item, Failure("damaged")
         else:
-            yield seq, item, Facts("picture", "", 1, None, (), "", "", "", "")
+            yield seq, item, ItemFacts("picture", "", 1, None, (), "", "", "", "")
             if seen is not None:
                 seen.append(seq)
             yield seq, item, Frame(0, np.full((2, 2, 3), seq % 256, np.uint8), "", (), 0.5)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from timm.data.mixup import Mixup as TimmMixup
 
-from usvit.config import MixConfig
+from usvit.config.views import MixConfig
 from usvit.errors import UsvitError
 from usvit.seeding import derive_seed
 from usvit.training.mixup import Mixup

@@ -14,11 +14,12 @@ import usvit.models.architectures  # noqa: F401  (registers the networks)
 from tests.conftest import REPOSITORY
 from tests.models.authors_networks import NETWORKS, VIT, load, patchconvnet, patchconvnet_name
 from tests.oracles import authors
-from usvit.config import DinoConfig, LoraConfig, OptimConfig
+from usvit.config import LoraConfig, OptimConfig
 from usvit.models.lora import add_lora
 from usvit.models.zoo import ZOO
-from usvit.pretraining.dino_head import DinoHead
 from usvit.training.parameter_groups import decayed, parameter_groups, parameter_kinds, rate_scales
+from usvit.upstream.config.pretrain import DinoConfig
+from usvit.upstream.pretraining.dino_head import DinoHead
 
 PAGE = REPOSITORY / "docs" / "explanation" / "weight-decay.md"
 START, END = "<!-- the table is made by tests/training/test_parameter_groups.py -->\n", "<!-- end of the table -->\n"

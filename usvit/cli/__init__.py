@@ -15,7 +15,7 @@ import traceback
 
 import typer
 
-from usvit.cli.commands import COMMANDS, LazyGroup
+from usvit.cli.commands import LazyGroup, find_command
 from usvit.errors import COMMAND_LINE, EXIT_BUG, EXIT_STOPPED, EXIT_USER, UsvitError, shortened
 from usvit.terminal import plain_output
 from usvit.threads import configure_threads
@@ -136,7 +136,8 @@ def machine_fault(error: OSError | RuntimeError, private: bool) -> str | None:
 def private_input(arguments: list[str]) -> bool:
     """Return whether the command of a command line reads files that may contain names of patients."""
     names = [one for one in arguments if not one.startswith("-")]  # no option before the command takes a value
-    return bool(names) and names[0] in COMMANDS and COMMANDS[names[0]].private
+    entry = find_command(names[0]) if names else None
+    return entry is not None and entry.private
 
 
 def without_values(error: BaseException) -> str:

@@ -4,117 +4,93 @@ Typer builds every option of every command before it parses the command line. Wi
 commands without their modules, and ``usvit cv --help`` imports one of them.
 """
 
+import functools
 import inspect
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+from usvit.plugins import CommandEntry, plugin_commands
 
-class CommandEntry(NamedTuple):
-    """Where a command is, and what the list of commands says about it."""
-
-    module: str
-    """Module below ``usvit.cli``."""
-    attribute: str
-    """A function, or a ``typer.Typer`` for a group of commands."""
-    help: str
-    """First paragraph of the help text of the command; ``tests/cli/test_commands.py`` compares the two."""
-    private: bool = True
-    """Whether the input may contain names of patients, so that a traceback must not quote values."""
-
-
-COMMANDS = {
+CORE = {
     "cv": CommandEntry(
-        "cv",
+        "usvit.cli.cv",
         "cv",
         "Cross-validate a model: make folds that separate patients and near-duplicates, train, and report metrics.",
     ),
     "train": CommandEntry(
-        "cv", "train", "Train once on a 70/15/15 hold-out; files and report are the same as those of 'usvit cv'."
-    ),
-    "pretrain": CommandEntry(
-        "pretrain",
-        "pretrain",
-        "Pre-train a network: supervised, distilled or self-supervised, on one CPU, or on many GPUs with torchrun.",
-    ),
-    "transfer": CommandEntry(
-        "transfer",
-        "transfer",
-        "Transfer upstream weights to other images by a few-shot, linear or nearest-neighbour probe, or by "
-        "fine-tuning.",
-    ),
-    "test": CommandEntry(
-        "test",
-        "test",
-        "Test fixed classifiers on labelled images, such as ImageNet, ReaL, ImageNet-V2, -A, -R, -Sketch and "
-        "ObjectNet.",
+        "usvit.cli.cv",
+        "train",
+        "Train once on a 70/15/15 hold-out; files and report are the same as those of 'usvit cv'.",
     ),
     "ensemble": CommandEntry(
-        "ensemble",
+        "usvit.cli.ensemble",
         "ensemble",
         "Average runs with the same folds: each test image by the networks that were not trained on it.",
     ),
     "evaluate": CommandEntry(
-        "evaluate",
+        "usvit.cli.evaluate",
         "evaluate",
         "Compute all metrics with intervals from a run, or from any table of predictions, also of another tool.",
     ),
     "recalibrate": CommandEntry(
-        "recalibrate",
+        "usvit.cli.recalibrate",
         "recalibrate",
         "Fit temperature, thresholds and conformal sets on local labels, and print their uncertainty.",
     ),
     "compare": CommandEntry(
-        "compare",
+        "usvit.cli.compare",
         "compare",
         "Compare runs on the same images and folds with paired, patient-clustered tests, corrected for several pairs.",
         private=False,
     ),
     "report": CommandEntry(
-        "report",
+        "usvit.cli.report",
         "report",
         "Write the report of a run: report.html (a single file that works offline), report.md, and figures for a "
         "paper.",
     ),
     "score": CommandEntry(
-        "score", "score", "Score every image in the inputs, and list what cannot be scored with the reason."
+        "usvit.cli.score", "score", "Score every image in the inputs, and list what cannot be scored with the reason."
     ),
     "explain": CommandEntry(
-        "explain", "explain", "Show where a network looks, and compare the maps with lesion masks."
+        "usvit.cli.explain", "explain", "Show where a network looks, and compare the maps with lesion masks."
     ),
     "retest": CommandEntry(
-        "retest",
+        "usvit.cli.retest",
         "retest",
         "Change the test images of a run in controlled ways, and score them again with its networks.",
     ),
-    "bench": CommandEntry(
-        "bench",
-        "bench",
-        "Measure images/s and peak memory of networks with the protocols of the papers.",
-        private=False,
+    "data": CommandEntry(
+        "usvit.cli.data", "app", "Show, check, audit and split data sets, and write the phantom data set."
     ),
-    "data": CommandEntry("data", "app", "Show, check, audit and split data sets, and write the phantom data set."),
-    "docs": CommandEntry("docs", "docs", "Show a page of the documentation, or list the pages.", private=False),
-    "dicom": CommandEntry("dicom", "app", "Send DICOM files to archives."),
+    "docs": CommandEntry(
+        "usvit.cli.docs", "docs", "Show a page of the documentation, or list the pages.", private=False
+    ),
     "models": CommandEntry(
-        "models", "app", "List, describe and export networks, and pin their weights.", private=False
+        "usvit.cli.models", "app", "List, describe and export networks, and pin their weights.", private=False
     ),
-    "node": CommandEntry("node", "app", "A DICOM service that scores studies and sends the results back."),
     "plan": CommandEntry(
-        "plan", "app", "Plan the size of a study: how many patients it needs, and what other sizes give."
+        "usvit.cli.plan", "app", "Plan the size of a study: how many patients it needs, and what other sizes give."
     ),
-    "shape": CommandEntry(
-        "shape",
-        "app",
-        "Find the best depth, width and MLP width for a compute budget (Alabdulmohsin et al. 2023).",
-        private=False,
-    ),
-    "study": CommandEntry("study", "app", "Run the runs of a table, pick the best, or measure shift."),
 }
-"""Name -> command, in the order of ``usvit --help``."""
+"""Commands of the core: name -> command, in the order of ``usvit --help``."""
+
+
+@functools.cache
+def all_commands() -> dict[str, CommandEntry]:
+    """Return the commands of the core and, after them, those of plug-ins; of two with one name, the core's."""
+    added = plugin_commands()
+    return CORE | {name: entry for name, entry in added.items() if name not in CORE and " " not in name}
+
+
+def find_command(name: str) -> CommandEntry | None:
+    """Return the command of this name, without looking for plug-ins if it is one of the core."""
+    return CORE.get(name) or all_commands().get(name)
 
 
 class LazyGroup(TyperGroup):
@@ -125,9 +101,20 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {name: TyperCommand(name, help=entry.help) for name, entry in COMMANDS.items()}
+        self.commands = _stand_ins(CORE)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # the types of Typer's Click are private
+    def list_commands(self, ctx: Any) -> list[str]:  # the types of Typer's Click are private
+        """Return the names of all commands, those of plug-ins last."""
+        self._add_plugins()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the stand-in of a command; plug-ins are looked for only if it is none of the core."""
+        if cmd_name not in self.commands:
+            self._add_plugins()
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command of the first argument, which Click runs, or whose options it completes."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None:
@@ -136,16 +123,31 @@ class LazyGroup(TyperGroup):
 
     def import_all(self) -> "LazyGroup":
         """Import every command, for a caller that walks through ``commands``, and return the group itself."""
-        self.commands = {name: import_command(name) for name in COMMANDS}
+        self.commands = {name: import_command(name) for name in all_commands()}
         return self
+
+    def _add_plugins(self) -> None:
+        self.commands = {**_stand_ins(all_commands()), **self.commands}
+
+
+def _stand_ins(entries: Mapping[str, CommandEntry]) -> dict[str, Any]:
+    return {name: TyperCommand(name, help=entry.help) for name, entry in entries.items()}
 
 
 def import_command(name: str) -> Any:
-    """Import a command or group of commands and return it as Typer builds it, with all its options."""
-    entry = COMMANDS[name]
-    found = getattr(import_module(f"usvit.cli.{entry.module}"), entry.attribute)
+    """Import a command or group of commands and return it as Typer builds it, with all its options.
+
+    A group gets the commands that plug-ins add to it.
+    """
+    entry = all_commands()[name] if name not in CORE else CORE[name]
+    found = getattr(import_module(entry.module), entry.attribute)
     parent = typer.Typer()
     if isinstance(found, typer.Typer):
+        known = {command.name for command in found.registered_commands}
+        for whole, added in plugin_commands().items():
+            group, _, inner = whole.partition(" ")
+            if group == name and inner and inner not in known:
+                found.command(inner)(getattr(import_module(added.module), added.attribute))
         parent.add_typer(found, name=name)
     else:
         parent.command(name)(found)

@@ -4,12 +4,14 @@ import itertools
 import json
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from usvit.cli import options as o
-from usvit.cli.printing import print_figures
+from usvit.cli.settings import takes_config, takes_options
+from usvit.config import RunConfig
+from usvit.config.own_table import TableSettings
 from usvit.errors import EXIT_PARTLY
 
 if TYPE_CHECKING:
@@ -20,56 +22,43 @@ if TYPE_CHECKING:
 def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None]:
     """Return the command of one kind of run; both take the same options."""
 
+    @takes_options()
+    @takes_config(
+        RunConfig,
+        "split.unit",
+        "split.repeats",
+        "seed",
+        "device",
+        "precision",
+        "workers",
+        "data.keep_list",
+        "data.skip_bad",
+        "data.keep_label_conflicts",
+        "data.keep_ids",
+        "allow_contaminated",
+    )
     def command(
+        *,
         dataset: o.Dataset = None,
         model: o.Model = None,
         recipe: o.Recipe = None,
         weights: o.WeightsOption = None,
         data_root: o.DataRoot = None,
-        table: o.Table = None,
-        path_col: o.PathCol = None,
-        label_col: o.LabelCol = None,
-        patient_col: o.PatientCol = None,
-        positive: o.Positive = None,
+        own: TableSettings,
         manifest: o.Manifest = None,
-        keep_list: o.KeepList = None,
         folds: o.Folds = None,
-        split_by: o.SplitBy = None,
-        repeats: o.Repeats = None,
         out: o.Out = None,
-        seed: o.Seed = None,
-        device: o.DeviceOption = None,
-        precision: o.Precision = None,
-        workers: o.Workers = None,
-        skip_bad: o.SkipBad = False,
-        keep_conflicts: o.KeepConflicts = False,
-        keep_ids: o.KeepIds = False,
-        allow_contaminated: o.AllowContaminated = False,
-        set_: o.Set = None,
+        overrides: dict[str, Any],
         json_: o.Json = False,
     ) -> None:
         from usvit import experiments
-        from usvit.config import merge, parse_overrides
+        from usvit.config import merge
         from usvit.files import read_json
         from usvit.progress import make_progress
 
-        options = o.given(
-            data__keep_list=keep_list and str(keep_list),
-            split__unit=split_by,
-            split__repeats=repeats,
-            data__skip_bad=skip_bad,
-            data__keep_label_conflicts=keep_conflicts,
-            data__keep_ids=keep_ids,
-            allow_contaminated=allow_contaminated,
-            device=device,
-            precision=precision,
-            workers=workers,
-        )
-        own = o.own_table(table, path_col, label_col, patient_col, positive)
-        overrides = merge(merge(options, own), parse_overrides(set_ or []))
         with o.resumable():
             outcome = (experiments.cross_validate if kind == "cv" else experiments.train)(
-                dataset if manifest else o.named_dataset(dataset, own),
+                dataset if manifest else own.dataset(dataset),
                 model,
                 recipe=recipe,
                 weights=weights,
@@ -77,10 +66,9 @@ def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None
                 folds=folds,
                 data_root=o.data_roots(data_root),
                 out=out,
-                seed=seed,
                 progress=make_progress(),
                 command=o.command_line(),
-                overrides=overrides,
+                overrides=merge({"data": own.data()}, overrides),
             )
         if json_:
             print(json.dumps(read_json(outcome.path / "metrics.json"), indent=2, ensure_ascii=False, allow_nan=False))
@@ -104,6 +92,9 @@ train = _command("train", "Train once on a 70/15/15 hold-out; files and report a
 
 
 def _print(outcome: "RunResult[MetricsRecord]") -> None:
+    from usvit.documents import terminal_text
+    from usvit.reports import headline_document
+
     reason_of = attrgetter("reason")
     data, folds = outcome.record.data, outcome.record.folds
     for reason, images in itertools.groupby(sorted(data.excluded or [], key=reason_of), reason_of):
@@ -114,6 +105,5 @@ def _print(outcome: "RunResult[MetricsRecord]") -> None:
     if folds.unit == "image":
         print(f"LEAKING SPLIT (by image, as requested): {folds.leaking_groups} groups are in two splits of a fold.")
     print(f"{data.n_images} images in {data.n_groups} groups; test predictions: {outcome.result.n_images}")
-    print_figures(outcome.result)
-    print("For research use, not a medical device.")
+    print(terminal_text(headline_document(outcome.result)))
     print(f"report: {outcome.path / 'report.html'}")

@@ -43,17 +43,17 @@ def ensemble(
 
 
 def _print(outcome: "RunResult[MetricsRecord]") -> None:
-    from usvit.cli.printing import print_figures
+    from usvit.documents import Table, numbers, terminal_text
     from usvit.evaluation import load_ensemble
+    from usvit.reports import headline_document
 
     record, data = load_ensemble(outcome.path), outcome.record.data
     print(f"{len(record.members)} runs, {data.n_images} images in {data.n_groups} groups, {len(record.folds)} folds")
-    wide = max(len(member.name) for member in record.members)
-    heads = "  ".join(f"{f'fold {one.fold}':>7}" for one in record.folds)
-    print(f"{'weight':{wide}}  {heads}")
-    for k, member in enumerate(record.members):
-        print(f"{member.name:{wide}}  {'  '.join(f'{one.weights[k]:7.3f}' for one in record.folds)}")
-    print_figures(outcome.result)
-    print("For research use, not a medical device.")
+    folds = numbers(*(f"fold {one.fold}" for one in record.folds))
+    rows = [
+        (member.name, *(f"{one.weights[k]:.3f}" for one in record.folds)) for k, member in enumerate(record.members)
+    ]
+    print(terminal_text([Table("Weights", ["Weight", *folds], rows)]))
+    print(terminal_text(headline_document(outcome.result)))
     print(f"score with it: usvit score --model {outcome.path} --input IMAGES --out SCORES")
     print(f"report: {outcome.path / 'report.html'}")

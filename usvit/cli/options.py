@@ -53,28 +53,6 @@ DataRoot = Annotated[
         metavar="[NAME=]DIR",
     ),
 ]
-Table = Annotated[
-    str | None,
-    typer.Option(
-        help="Table that lists your own images: Excel, CSV or Parquet. (default: the only one in --data-root)",
-        metavar="FILE",
-    ),
-]
-PathCol = Annotated[
-    str | None,
-    typer.Option(
-        help="Column of your table with the image file, relative to --data-root. (default: path)", metavar="COL"
-    ),
-]
-LabelCol = Annotated[
-    str | None, typer.Option(help="Column of your table with the class. (default: label)", metavar="COL")
-]
-PatientCol = Annotated[
-    str | None,
-    typer.Option(
-        help="Column of your table with the patient, whose images stay together. (default: patient_id)", metavar="COL"
-    ),
-]
 Positive = Annotated[
     str | None,
     typer.Option(
@@ -178,29 +156,6 @@ def data_roots(values: list[str] | None) -> dict[str, Path]:
         named = bool(equals) and not Path(value).exists()
         roots[name if named else ""] = Path(folder if named else value)
     return roots
-
-
-def own_table(
-    table: str | None, path: str | None, label: str | None, patient: str | None, positive: str | None
-) -> dict[str, Any]:
-    """Return the settings of the user's own table: those of ``--table``, ``--path-col`` and the like that were given.
-
-    A table that is named from the current folder is named absolutely, because the setting counts from the data root.
-    """
-    file = str(Path(table).absolute()) if table is not None and Path(table).is_file() else table
-    return given(
-        data__table=file,
-        data__columns__path=path,
-        data__columns__label=label,
-        data__columns__patient_id=patient,
-        data__positive=positive,
-    )
-
-
-def named_dataset(dataset: str | None, settings: dict[str, Any]) -> str | None:
-    """Return the data set, which is ``table`` if the user named none but described a table of his or her own."""
-    own = settings.get("data", {})
-    return "table" if dataset is None and (own.get("columns") or own.get("table")) else dataset
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _print(record: "PlanRecord", folder: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
-    from usvit.studies import aligned
+    from usvit.terminal import aligned
 
     print(in_words(record))
     several = record.assumptions.images_per_patient > 1 or record.assumptions.images_cv > 0

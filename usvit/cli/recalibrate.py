@@ -6,26 +6,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from usvit.cli import labels as given
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
+from usvit.config.evaluation import LabelSettings
 
 if TYPE_CHECKING:
     from usvit.records import CalibrationRecord, ConformalFit
 
 
+@takes_options()
 def recalibrate(
     scores: Annotated[Path, typer.Argument(help="Folder that usvit score wrote.", metavar="SCORES")],
     labels: Annotated[
         Path, typer.Option(help="Labels of its images: CSV, TSV, XLSX or Parquet, column --label.", metavar="FILE")
     ],
     out: Annotated[Path, typer.Option(help="JSON file to write, to pass as --calibration.", metavar="FILE")],
-    label: o.Label = None,
-    patient: o.Patient = None,
-    map_: given.Map = None,
-    join: given.Join = None,
-    key: given.Key = None,
-    input_root: given.InputRoot = None,
-    drop_seen: given.DropSeen = False,
+    settings: LabelSettings,
+    drop_seen: Annotated[
+        bool, typer.Option("--drop-seen", help="Omit patients with an image that was seen in training.")
+    ] = False,
     alpha: Annotated[
         float | None,
         typer.Option(
@@ -42,9 +41,9 @@ def recalibrate(
     The model does not change: pass the file to 'usvit score' and 'usvit evaluate' with --calibration. Evaluate it on
     other patients; the patients of the fit are refused.
     """
-    from usvit.scoring import recalibrate
+    from usvit.scoring import LabelTable, recalibrate
 
-    table = given.label_table(labels, label, patient, map_, join, key, input_root)
+    table = LabelTable(labels, **dict(settings))
     record = recalibrate(scores, table, out=out, drop_seen=drop_seen, alpha=alpha, seed=seed)
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))

@@ -1,9 +1,10 @@
 """``usvit evaluate --repeatability``: repeats that the predictions contain."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from usvit.config.evaluation import Columns, PredictionSettings
 
 if TYPE_CHECKING:
     from usvit.records import RepeatabilityRecord
@@ -12,25 +13,16 @@ if TYPE_CHECKING:
 def show_repeatability(
     predictions: Path,
     repeats: str | None,
-    columns: Mapping[str, Any],
-    opened: Mapping[str, Any],
+    columns: Columns,
+    settings: PredictionSettings,
     out: Path | None,
+    *,
     as_json: bool,
 ) -> None:
-    """Call ``usvit.repeatability`` and print its figures.
-
-    Args:
-        predictions: run or table.
-        repeats: column of the repeats, or None.
-        columns: fields of ``usvit.evaluation.Columns``.
-        opened: further arguments of the function.
-        out: folder to write.
-        as_json: print the record instead.
-    """
-    from usvit.evaluation import Columns
+    """Call ``usvit.repeatability`` and print its figures, or its record."""
     from usvit.retesting import repeatability
 
-    record = repeatability(predictions, repeats=repeats, columns=Columns(**columns), out=out, **opened)
+    record = repeatability(predictions, settings=settings, repeats=repeats, columns=columns, out=out)
     if as_json:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -20,38 +20,108 @@ S = TypeVar("S", bound=Section)
 
 
 def takes_options(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command take the fields of its argument ``settings`` as options, in its place.
+    """Make a command take the fields of each argument that is a section of settings as options, in its place.
 
-    The annotation of ``settings`` names the section. An option whose field is a tuple can be repeated, and a field that
-    is true by default has an option such as ``--check/--no-check``. In the help text, the names of fields are shown as
-    options.
+    An option whose field is a tuple, a set or a mapping can be repeated, and a field that is true by default has an
+    option such as ``--check/--no-check``. In the help text, the names of fields are shown as options.
 
     Args:
         without: Fields that are no options; they keep their default.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command)
-        section: type[Section] = signature.parameters["settings"].annotation
-        fields = [name for name in section.model_fields if name not in without]
+        fields: dict[str, list[str]] = {}
         parameters: list[inspect.Parameter] = []
+        signature = inspect.signature(command)
         for name, parameter in signature.parameters.items():
-            if name == "settings":
-                parameters += [_parameter(section, field) for field in fields]
+            section = parameter.annotation
+            if isinstance(section, type) and issubclass(section, Section):
+                fields[name] = [field for field in section.model_fields if field not in without]
+                parameters += [_parameter(section, field) for field in fields[name]]
             else:
-                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+                parameters.append(parameter)
 
         @functools.wraps(command)
         def call(**values: Any) -> None:
-            given = {name: values.pop(name) for name in fields}
-            chosen = {name: value for name, value in given.items() if value is not None}
-            command(**values, settings=built(section, chosen, option=lambda name: option_name(section, name)))
+            for name, names in fields.items():
+                section = signature.parameters[name].annotation
+                values[name] = built(
+                    section,
+                    {field: value for field in names if (value := values.pop(field)) not in (None, [])},
+                    option=functools.partial(option_name, section),
+                )
+            command(**values)
 
-        call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {one.name: one.annotation for one in parameters}
-        return call
+        return _with_parameters(call, parameters)
 
     return decorate
+
+
+def takes_config(config: type[Section], *keys: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command take settings of a configuration as options, and ``--set`` for all others.
+
+    The command receives those that were given as its argument ``overrides``: nested dictionaries, in which ``--set``
+    takes precedence. The values are checked when the configuration is built.
+
+    Args:
+        config: Class of the configuration.
+        keys: Dotted keys of the settings: ``split.repeats``.
+    """
+    fields = {key: _section_of(config, key) for key in keys}
+    options = {option_name(*fields[key]).strip("-").replace("-", "_"): key for key in keys}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in inspect.signature(command).parameters.items():
+            if name == "overrides":
+                parameters += [
+                    _parameter(*fields[key], optional=True).replace(name=option) for option, key in options.items()
+                ]
+                parameters.append(_keyword("set_", list[str] | None, SET))
+            else:
+                parameters.append(parameter)
+
+        @functools.wraps(command)
+        def call(**values: Any) -> None:
+            from usvit.config import merge, nested, parse_overrides
+            from usvit.resources import said_once
+
+            given = {
+                key: value for option, key in options.items() if (value := values.pop(option)) not in (None, False)
+            }
+            with said_once():
+                overrides = merge(nested(given), parse_overrides(values.pop("set_") or []))
+            command(**values, overrides=overrides)
+
+        return _with_parameters(call, parameters)
+
+    return decorate
+
+
+SET = typer.Option(
+    None, "--set", help="Any other setting, such as train.steps=100. Can be repeated.", metavar="KEY=VALUE"
+)
+
+
+def _section_of(config: type[Section], key: str) -> tuple[type[Section], str]:
+    *sections, field = key.split(".")
+    for name in sections:
+        inner = config.model_fields[name].annotation
+        if not (isinstance(inner, type) and issubclass(inner, Section)):
+            raise TypeError(f"{name} of {key} is not a section")
+        config = inner
+    return config, field
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _with_parameters(call: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+    return call
 
 
 def option_name(section: type[BaseModel], field: str) -> str:
@@ -59,9 +129,17 @@ def option_name(section: type[BaseModel], field: str) -> str:
     return option_of(section, field).name or f"--{field.strip('_').replace('_', '-')}"
 
 
-def _parameter(section: type[Section], name: str) -> inspect.Parameter:
+def _parameter(section: type[Section], name: str, *, optional: bool = False) -> inspect.Parameter:
+    """Return the parameter of a field; ``optional``: it is None, or false, if it is not given."""
     field = section.model_fields[name]
+    kind = _plain(field.annotation)
     default = ... if field.is_required() else field.get_default(call_default_factory=True)
+    text = _help(section, name)
+    if optional and kind is not bool:
+        text += "" if default is None or "(default" in text else f" (default: {default}, or the recipe's)"
+        kind, default = kind | None, None
+    elif kind == list[str] | None:  # a repeated option
+        default = None
     bounds: dict[str, Any] = {}
     for entry in field.metadata:
         if isinstance(entry, annotated_types.Ge):
@@ -70,13 +148,14 @@ def _parameter(section: type[Section], name: str) -> inspect.Parameter:
             bounds["max"] = entry.le
     words = option_name(section, name)
     option = typer.Option(
-        None if default == () else default,
+        default,
         f"{words}/--no-{words.removeprefix('--')}" if default is True else words,
-        help=_help(section, name),
+        *option_of(section, name).aliases,
+        help=text,
         metavar=option_of(section, name).metavar or _metavar(field),
         **bounds,
     )
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=_plain(field.annotation))
+    return _keyword(name, kind, option)
 
 
 def _help(section: type[Section], name: str) -> str:
@@ -95,10 +174,10 @@ def _metavar(field: FieldInfo) -> str | None:
 
 
 def _plain(annotation: Any) -> Any:
-    """Return the type as Typer reads it: a choice is a text, which the section checks."""
+    """Return the type as Typer reads it: a choice is a text, which the section checks, and several values a list."""
     kind = _without_none(annotation)
-    if get_origin(kind) is tuple:
-        return list[_plain(get_args(kind)[0])] | None  # type: ignore[misc]
+    if get_origin(kind) in (tuple, frozenset, dict, Mapping):
+        return list[str] | None
     plain = str if get_origin(kind) is Literal else kind
     return plain if kind is annotation else plain | None
 
@@ -106,4 +185,4 @@ def _plain(annotation: Any) -> Any:
 def _without_none(annotation: Any) -> Any:
     """Return the type of a value that may also be None."""
     kinds = get_args(annotation)
-    return next(kind for kind in kinds if kind is not NoneType) if NoneType in kinds else annotation
+    return kinds[0] if len(kinds) == 2 and kinds[1] is NoneType else annotation

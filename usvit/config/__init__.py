@@ -6,21 +6,6 @@ that a run never depends on the defaults of a later version. ``RunConfig`` (fine
 (upstream) share their sections.
 """
 
-from usvit.config.pretrain import (
-    HOST_POLICIES,
-    BeitConfig,
-    DinoConfig,
-    DistillConfig,
-    FlexiConfig,
-    GrafitConfig,
-    MaeConfig,
-    MaskedPatchConfig,
-    MixConfig,
-    PretrainConfig,
-    SourceConfig,
-    TokenizerConfig,
-    ViewsConfig,
-)
 from usvit.config.run import RunConfig, Training, identity
 from usvit.config.sections import (
     Attention,
@@ -56,69 +41,45 @@ from usvit.config.settings import (
     recipe_names,
     refuse_unknown_settings,
 )
-from usvit.config.sweep import Recipe, cells, choose_cells, for_dataset, read_recipe, settings_for, size_note, yielding
-from usvit.config.test import HeadRule, TestConfig
-from usvit.config.transfer import VALIDATED, TransferConfig
+from usvit.config.views import HOST_POLICIES, MixConfig, ViewsConfig
 from usvit.config.vit_shape import ViTShape
 
 __all__ = [
     "HOST_POLICIES",
-    "VALIDATED",
     "Attention",
-    "BeitConfig",
     "ClassKeys",
     "DataConfig",
-    "DinoConfig",
-    "DistillConfig",
     "EarlyStoppingConfig",
-    "FlexiConfig",
-    "GrafitConfig",
     "Head",
-    "HeadRule",
     "InputConfig",
     "LoraConfig",
     "LoraTarget",
     "LossConfig",
-    "MaeConfig",
-    "MaskedPatchConfig",
     "MixConfig",
     "ModelConfig",
     "OptimConfig",
     "Pool",
     "Position",
     "PositionAt",
-    "PretrainConfig",
-    "Recipe",
     "Residual",
     "RunConfig",
-    "SourceConfig",
     "SplitConfig",
     "Stage",
     "Stem",
-    "TestConfig",
-    "TokenizerConfig",
     "TrainConfig",
     "Training",
-    "TransferConfig",
     "Tune",
     "ViTConfig",
     "ViTShape",
     "ViewsConfig",
     "build",
     "build_config",
-    "cells",
-    "choose_cells",
     "config_keys",
-    "for_dataset",
     "identity",
     "load_recipe",
     "merge",
     "nested",
     "parse_overrides",
-    "read_recipe",
     "recipe_names",
     "refuse_unknown_settings",
-    "settings_for",
-    "size_note",
-    "yielding",
 ]

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator
+
+S = TypeVar("S", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Option:
     """Name of the option; None: that of the field, ``--batch-size`` for ``batch_size``."""
     metavar: str | None = None
     """Placeholder of the value in the help text."""
+    aliases: tuple[str, ...] = ()
+    """Further names of the option."""
 
 
 def _as_text(value: Any) -> Any:
@@ -83,3 +87,17 @@ def option_of(section: type[BaseModel], field: str) -> Option:
     """Return the ``Option`` in the annotation of a field, or one without entries."""
     metadata: list[Any] = section.model_fields[field].metadata
     return next((entry for entry in metadata if isinstance(entry, Option)), Option())
+
+
+def part(settings: BaseModel, section: type[S]) -> S:
+    """Return the fields of a section from settings that also have others."""
+    return section(**{name: getattr(settings, name) for name in section.model_fields})
+
+
+def given_fields(settings: BaseModel) -> set[str]:
+    """Return the fields whose value is not the default."""
+    return {
+        name
+        for name, field in type(settings).model_fields.items()
+        if field.is_required() or getattr(settings, name) != field.get_default(call_default_factory=True)
+    }

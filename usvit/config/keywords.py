@@ -95,7 +95,7 @@ def built(section: type[S], values: Mapping[str, Any], *, where: str = "", optio
         raise TypeError(f"{where}{option(name)} is required.")
     if problem["type"] == "literal_error":
         choices = _choices(section.model_fields[name].annotation)
-        raise unknown(name.replace("_", " "), str(problem["input"]), choices)
+        raise unknown(option(name).strip("-"), str(problem["input"]), choices)
     if problem["type"] == "value_error":
         raise UsvitError(f"{option(name)}: {_sentence(problem['msg'])}")
     rule = _sentence(problem["msg"]).replace("Input ", "it ", 1)

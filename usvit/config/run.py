@@ -23,7 +23,9 @@ class Training(Section):
     recipe: str = "none"
     """Name of the recipe that it was built from; recorded in ``run.json``."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Seed of folds, weights, order and augmentation."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device that trains; ``auto``: a GPU if there is one."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """``auto``: bfloat16 autocast if the device supports it, otherwise float32."""
     workers: Annotated[int, Field(ge=0)] = 0
@@ -64,8 +66,8 @@ class RunConfig(Training):
 
     input: InputConfig = InputConfig()
     allow_contaminated: bool = False
-    """Test on data sets that a foundation model behind the initial weights was pre-trained on, by its published list.
-    ``false`` refuses them; ``true`` tests them, and every record and page says so."""
+    """Test also on data sets that a foundation model behind the initial weights was pre-trained on, by its published
+    list; every record and page says so."""
     folds_at_once: Annotated[int, Field(ge=1, le=100)] | None = None
     """Folds that are trained at the same time, each in a process of its own; they share the GPUs of the machine, or the
     cores. null: on a CPU, what takes the least time on its cores; on a GPU, 1. The result is that of one fold after

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from usvit.config.fields import Option
+
 
 class Section(BaseModel):
     """Base class of all sections: frozen, refuses unknown keys and values that are not finite."""
@@ -28,7 +30,7 @@ class DataConfig(Section):
     """Use only these classes, in this order, and leave out images of others: ``[benign, malignant]``."""
     manifest: str | None = None
     """Manifest written by ``usvit data prepare``; it is used instead of reading the data set's folder again."""
-    keep_list: str | None = None
+    keep_list: Annotated[str | None, Option(metavar="FILE")] = None
     """CSV with a column image_id (and dataset, for a union): only these images are used; ``usvit data audit``
     writes one."""
     near_duplicates: Literal["group", "ignore"] = "group"
@@ -36,7 +38,7 @@ class DataConfig(Section):
     pixel-identical images and images of one patient stay together."""
     split_seed: int | None = None
     """Seed of the folds; by default the run's seed."""
-    keep_label_conflicts: bool = False
+    keep_label_conflicts: Annotated[bool, Option("--keep-conflicts")] = False
     """Keep pixel-identical images with different labels. By default all of them are left out."""
     skip_bad: bool = False
     """Leave out and list files that cannot be read, instead of stopping."""
@@ -318,13 +320,13 @@ class SplitConfig(Section):
 
     folds: Annotated[int, Field(ge=2, le=100)] = 5
     """Number of folds of the cross-validation (``usvit cv``)."""
-    repeats: Annotated[int, Field(ge=1, le=100)] = 1
+    repeats: Annotated[int, Field(ge=1, le=100), Option(metavar="R")] = 1
     """Number of complete cross-validations, each with its own folds and training. From 2 on, intervals include the
     variation between trainings."""
     scheme: Literal["auto", "drawn", "official", "by_dataset", "by_device"] = "auto"
     """``auto``: the official folds of the data set if it has them for this number of folds, otherwise folds drawn
     here. ``by_dataset`` and ``by_device``: each data set (device) is the test split of one fold."""
-    unit: Literal["group", "image"] = "group"
+    unit: Annotated[Literal["group", "image"], Option("--split-by")] = "group"
     """Unit that stays in one split: the ``group`` (patient, near-duplicates of one frame), or only the ``image``, which
     leaks and serves to measure by how much."""
     file: str | None = None

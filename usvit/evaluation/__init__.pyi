@@ -61,6 +61,9 @@ from .repeatability import repeats_section as repeats_section
 from .run_checks import refuse_other_figures as refuse_other_figures
 from .run_checks import refuse_other_pool as refuse_other_pool
 from .run_checks import refuse_upstream as refuse_upstream
+from .run_comparison import compare_predictions as compare_predictions
+from .run_comparison import names_of as names_of
+from .run_comparison import open_all as open_all
 from .tables_beside_runs import open_beside as open_beside
 from .thresholds import RULES as RULES
 from .thresholds import Choice as Choice

@@ -1,13 +1,14 @@
 """All figures from a run directory or any table of predictions, after a check that no test image was trained on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from usvit.arguments import checked_arguments
+from usvit.config.evaluation import Columns, EvaluationSettings, PredictionSettings
+from usvit.config.keywords import takes_settings
 from usvit.data.datasets import descriptions_of
 from usvit.data.splits import (
     described_among,
@@ -20,14 +21,13 @@ from usvit.data.splits import (
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.ensembles import RECORD as ENSEMBLE
 from usvit.evaluation.evaluation_folder import refuse_occupied, write_evaluation
-from usvit.evaluation.foreign_tables import Columns, as_predictions, positive_of, read_raw, with_columns
+from usvit.evaluation.foreign_tables import as_predictions, positive_of, read_raw, with_columns
 from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin
 from usvit.evaluation.metrics_record import summarise, with_contamination
 from usvit.evaluation.metrics_sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.evaluation.predictions import check_complete, classes_of, read_predictions
 from usvit.evaluation.run_checks import refuse_upstream
 from usvit.files import read_csv, read_parquet, refuse_linked_folders
-from usvit.metrics.prevalence import check_prevalence
 from usvit.records import (
     ContaminationRecord,
     EnsembleRecord,
@@ -71,17 +71,12 @@ class Predictions:
         return self.record is not None and self.record.folds is not None and self.record.folds.unit == "image"
 
 
-@checked_arguments
+@takes_settings
 def evaluate(
     predictions: str | Path,
+    settings: EvaluationSettings,
     *,
     columns: Columns = USUAL_COLUMNS,
-    positive: str | None = None,
-    manifest: Path | None = None,
-    metadata: Path | None = None,
-    by: Mapping[str, Sequence[float] | None] | None = None,
-    prevalence: float | None = None,
-    allow_contaminated: bool = False,
     out: str | Path | None = None,
     command: str = "",
 ) -> MetricsRecord:
@@ -89,15 +84,8 @@ def evaluate(
 
     Args:
         predictions: a run directory, or a CSV or Parquet table of any tool.
+        settings: see ``EvaluationSettings``.
         columns: which column of the table holds what; a run's columns are known.
-        positive: the positive class; None takes the run's own, or 'malignant'.
-        manifest: Parquet file with more columns of the images; None takes the run's own.
-        metadata: model.json of the network that made the table; None takes the run's own.
-        by: columns that make subgroups, each with ascending limits that cut it or None; they are added to the usual
-            ones.
-        prevalence: share of positives in (0, 1) at which PPV and NPV are wanted.
-        allow_contaminated: go on if a tested data set is one that a foundation model behind the network of
-            ``metadata`` was pre-trained on; metrics.json then says so. A run has its own setting.
         out: folder to write metrics.json, predictions.csv (the table as it was understood) and run.json into, from
             which ``usvit.report`` makes the page; None writes none.
         command: what the user called, for run.json.
@@ -119,25 +107,16 @@ def evaluate(
     path, out = Path(predictions), None if out is None else Path(out)
     if any((path / name).is_file() for name in ("scores.parquet", "scores.csv")):
         raise UsvitError(f"{path} is a scored set: give the labels of its images with --labels FILE.")
-    if prevalence is not None:
-        check_prevalence(prevalence)
     if out is not None:
         refuse_occupied(out)
     with fitting(path):
-        found = open_predictions(
-            path,
-            columns=columns,
-            positive=positive,
-            manifest=manifest,
-            metadata=metadata,
-            allow_contaminated=allow_contaminated,
-        )
-        metrics = measure(found, by, prevalence)
+        found = open_predictions(path, settings=settings, columns=columns)
+        metrics = measure(found, settings.by, settings.prevalence)
     if out is not None:
-        named = {key: value for key, value in asdict(columns).items() if value}
+        named = {key: value for key, value in columns if value}
         files = {"predictions": path / "predictions.csv" if path.is_dir() else path}
-        if manifest is not None:
-            files["manifest"] = manifest
+        if settings.manifest is not None:
+            files["manifest"] = settings.manifest
         evaluated = {
             "of": "run" if path.is_dir() else "table",
             "source": found.name,
@@ -168,26 +147,14 @@ def measure(
     return with_contamination(metrics, found.contamination)
 
 
-def open_predictions(
-    path: Path,
-    *,
-    columns: Columns = USUAL_COLUMNS,
-    positive: str | None = None,
-    manifest: Path | None = None,
-    metadata: Path | None = None,
-    allow_contaminated: bool = False,
-) -> Predictions:
+@takes_settings
+def open_predictions(path: Path, settings: PredictionSettings, *, columns: Columns = USUAL_COLUMNS) -> Predictions:
     """Read the predictions of all folds of a run, or any table of predictions.
 
     Args:
         path: a run directory, whose fold tables are read; or a CSV or Parquet file.
+        settings: see ``PredictionSettings``.
         columns: which column of the table holds what; not for a run.
-        positive: the positive class; the run's own, or 'malignant', by default.
-        manifest: Parquet file with more columns of the images (by dataset and image_id); by default that of the run,
-            also for a table inside a run.
-        metadata: model.json of the network that made the table; by default that of the run.
-        allow_contaminated: go on if a tested data set is listed as pre-training data of a foundation model behind
-            ``metadata``. For a run, its own setting counts.
 
     Raises:
         UsvitError: a file is missing or damaged; folds are missing or images predicted twice; columns,
@@ -204,17 +171,17 @@ def open_predictions(
         if columns != USUAL_COLUMNS:
             raise UsvitError(f"{path} is a run, whose columns are known: leave out --label, --prob and the like.")
         found = _open_run(path)
-        if positive is not None:
-            found = replace(found, positive=positive_of(found.classes, positive))
+        if settings.positive is not None:
+            found = replace(found, positive=positive_of(found.classes, settings.positive))
     else:
-        found = _open_table(path, run, columns, positive, manifest)
-    if manifest is not None:
-        found = _with_manifest(found, manifest, follow=True)
+        found = _open_table(path, run, columns, settings.positive, settings.manifest)
+    if settings.manifest is not None:
+        found = _with_manifest(found, settings.manifest, follow=True)
     elif run is not None and (run / "manifest.parquet").exists():
         found = _with_manifest(found, run / "manifest.parquet", follow=False)
-    files = _metadata_files(found, run, metadata)
-    found = replace(found, contamination=_contamination(found, files, allow_contaminated))
-    _refuse_seen(found, files, metadata)
+    files = _metadata_files(found, run, settings.metadata)
+    found = replace(found, contamination=_contamination(found, files, settings.allow_contaminated))
+    _refuse_seen(found, files, settings.metadata)
     return found
 
 

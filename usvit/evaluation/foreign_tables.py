@@ -1,13 +1,13 @@
 """Conversion of any tool's CSV or Parquet table, whose columns the user names, to a predictions table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
+from usvit.config.evaluation import Columns
 from usvit.data.datasets import read_private_sheet
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.predictions import (
@@ -26,29 +26,6 @@ EVERY_IMAGE_ALONE = (
     "There is no column of groups: every image counts as its own patient. If patients have several images, the "
     "intervals are too narrow; name the column with --group or --patient."
 )
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Names of the columns of a table; None takes the usual name if the table has it.
-
-    Attributes:
-        label: column of the reference class ("label").
-        prob: ``CLASS=COLUMN`` for each class, or one ``COLUMN`` for the positive of two classes; empty takes the
-            columns ``prob_<class>``.
-        group: column of the groups of dependent images ("group_id"; otherwise the patient; otherwise every image is its
-            own group).
-        patient: column of the patient ("patient_id"; otherwise there are no patients).
-        fold: column of the fold ("fold"; otherwise all images are one set).
-        image: column of the image's name ("image_id"; otherwise the row number).
-    """
-
-    label: str | None = None
-    prob: Sequence[str] = ()
-    group: str | None = None
-    patient: str | None = None
-    fold: str | None = None
-    image: str | None = None
 
 
 def read_raw(path: Path) -> pd.DataFrame:

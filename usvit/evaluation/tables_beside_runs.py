@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from usvit.config.evaluation import Columns
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.evaluate_predictions import KEY, Predictions
-from usvit.evaluation.foreign_tables import Columns, as_predictions, read_raw, text_of
+from usvit.evaluation.foreign_tables import as_predictions, read_raw, text_of
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def open_beside(path: Path, run: Predictions, columns: Columns) -> Predictions:
     taken = [*KEY, "group_id", "patient_id", "fold", "label"]
     others = [one for one in raw if one not in {*taken, image}]
     whole = pd.concat([test[taken].reset_index(drop=True), raw[others]], axis=1)
-    pairs = Columns(prob=[f"{name}={column}" for name, column in prob.items()])
+    pairs = Columns(prob=tuple(f"{name}={column}" for name, column in prob.items()))
     table, said = as_predictions(whole, str(path), pairs, None, dataset=path.stem)
     shown = ", ".join(f"{name} from '{column}'" for name, column in prob.items())
     logger.info(f"{path.name}: images from column '{image}', probability of {shown}.")

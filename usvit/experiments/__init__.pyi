@@ -1,26 +1,36 @@
 from .api import cross_validate, train
 from .api import run_config as run_config
+from .arguments import Settings as Settings
+from .arguments import call_text as call_text
+from .arguments import given_settings as given_settings
+from .arguments import name_in as name_in
 from .base import Experiment
+from .base import head_of_record as head_of_record
+from .base import in_runs as in_runs
+from .base import model_of_record as model_of_record
+from .base import tensor_bytes as tensor_bytes
+from .base import write_model as write_model
 from .cross_validation import CrossValidation as CrossValidation
+from .cross_validation_setup import adapt as adapt
 from .cross_validation_setup import default_out as default_out
+from .cross_validation_setup import new_model_with_report as new_model_with_report
 from .ensembles.api import ensemble
 from .ensembles.members import KINDS as KINDS
 from .ensembles.members import Member as Member
 from .ensembles.members import open_member as open_member
 from .ensembles.members import refuse_other_folds as refuse_other_folds
-from .factory import make_experiment as make_experiment
+from .model_metadata import Statistics as Statistics
+from .model_metadata import TrainedSetup as TrainedSetup
+from .model_metadata import network_entries as network_entries
+from .model_metadata import origin_entries as origin_entries
+from .model_metadata import training_entries as training_entries
+from .run_directory import RunDirectory as RunDirectory
 from .run_directory import RunResult
-from .upstream_api import pretrain, pretrain_sweep, test, transfer
-from .upstream_api import transfer_settings as transfer_settings
 
 __all__ = [
     "Experiment",
     "RunResult",
     "cross_validate",
     "ensemble",
-    "pretrain",
-    "pretrain_sweep",
-    "test",
     "train",
-    "transfer",
 ]

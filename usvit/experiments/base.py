@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from usvit.config import TestConfig, Training, identity
+from usvit.config import Training, identity
 from usvit.experiments.run_directory import Result, RunDirectory, RunResult, open_run
 from usvit.files import sha256_of_text, write_bytes
 from usvit.models import (
@@ -31,6 +31,15 @@ from usvit.training import Device, check_optimizer, seed_everything
 
 Setup = TypeVar("Setup")
 Trained = TypeVar("Trained")
+
+
+class SeededConfig(Protocol):
+    """A configuration with a seed."""
+
+    @property
+    def seed(self) -> int: ...
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
 
 class Experiment(ABC, Generic[Setup, Trained, Result]):
@@ -145,7 +154,7 @@ def in_runs(*parts: str) -> Path:
     return Path("runs") / "-".join(filter(None, parts)).replace(":", "-").replace("/", "-")
 
 
-def head_of_record(kind: str, out: Path, config: Training | TestConfig, device: Device, command: str) -> dict[str, Any]:
+def head_of_record(kind: str, out: Path, config: SeededConfig, device: Device, command: str) -> dict[str, Any]:
     """Return the entries with which every ``run.json`` begins.
 
     Args:

@@ -8,10 +8,10 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 import usvit.evaluation as evaluation
-from usvit.config import PretrainConfig, Training
-from usvit.data.datasets import Manifest, UpstreamDataset
+from usvit.config import Training
+from usvit.data.datasets import Manifest
 from usvit.data.transforms import Preprocessing
-from usvit.models import UPSTREAM, ModelSpec, Observed, OodDetector, Weights
+from usvit.models import ModelSpec, Observed, OodDetector, Weights
 from usvit.records import ModelMetadata
 from usvit.training import FitResult
 
@@ -52,19 +52,6 @@ class DownstreamSetup(TrainedSetup, Protocol):
     def manifest(self) -> Manifest: ...
 
 
-class UpstreamSetup(TrainedSetup, Protocol):
-    """The part of a ``PretrainingSetup`` or a ``TransferSetup`` that metadata describes."""
-
-    @property
-    def config(self) -> PretrainConfig: ...
-
-    @property
-    def inputs(self) -> Statistics: ...
-
-    @property
-    def manifest(self) -> Manifest | None: ...
-
-
 def downstream_metadata(
     setup: DownstreamSetup, fold: int, result: FitResult, learnt: dict[str, Any], seen: dict[str, Any]
 ) -> dict[str, Any]:
@@ -81,12 +68,12 @@ def downstream_metadata(
     return {
         "schema_version": ModelMetadata.VERSION,
         "architecture": setup.spec.name,
-        **_network(setup, setup.manifest.positive_class, used.image_size, used.resize, used, used.crop),
+        **network_entries(setup, setup.manifest.positive_class, used.image_size, used.resize, used, used.crop),
         "tune": setup.config.model.tune,
         **adapter_of(setup.config, setup.weights.of_fold(fold)),
         **learnt,
-        **_training(setup.config, fold, result),
-        **_origin(setup, fold, setup.manifest),
+        **training_entries(setup.config, fold, result),
+        **origin_entries(setup, fold, setup.manifest),
         **seen,
         "intended_use": "research only; not a medical device",
     }
@@ -107,51 +94,7 @@ def adapter_of(config: Training, weights: Weights) -> dict[str, Any]:
     return {"adapter": {"method": "lora", **settings, "base": base}}
 
 
-def upstream_metadata(
-    setup: UpstreamSetup,
-    fold: int,
-    source: UpstreamDataset,
-    result: FitResult,
-    weights_sha256: str,
-    seen: dict[str, Any],
-) -> dict[str, Any]:
-    """Return ``model.json`` of a fold of a pre-training, or of a transfer.
-
-    Args:
-        setup: The resolved run.
-        fold: Number of the fold, from 0.
-        source: The images that the network was trained on.
-        result: What ``fit`` returned.
-        weights_sha256: The SHA-256 of ``model.safetensors``.
-        seen: The entries that ``usvit.data.splits.leakage.write_seen`` returned.
-    """
-    config = setup.config
-    resize = "pad" if config.objective == "signs" else "squash"
-    return {
-        "schema_version": ModelMetadata.VERSION,
-        "stage": UPSTREAM,
-        "objective": config.objective,
-        "architecture": "tokenizer" if config.objective == "tokenizer" else setup.spec.name,
-        **_network(setup, None, config.model.image_size, resize, setup.inputs, "tissue"),
-        "tune": config.model.tune,
-        "weights_sha256": weights_sha256,
-        "temperature": None,
-        "thresholds": [],
-        "novelty": None,
-        **_training(config, fold, result),
-        "source": source.describe(),
-        **_origin(setup, fold, setup.manifest),
-        # The settings without which the saved network cannot be built again.
-        **({config.objective: getattr(config, config.objective).model_dump()} if config.objective in _OWN else {}),
-        **seen,
-        "intended_use": "research only; not a medical device",
-    }
-
-
-_OWN = ("tokenizer", "grafit")
-
-
-def _network(
+def network_entries(
     setup: TrainedSetup, positive: str | None, image_size: int, resize: str, statistics: Statistics, crop: str
 ) -> dict[str, Any]:
     return {
@@ -169,7 +112,7 @@ def _network(
     }
 
 
-def _training(config: Training, fold: int, result: FitResult) -> dict[str, Any]:
+def training_entries(config: Training, fold: int, result: FitResult) -> dict[str, Any]:
     return {
         "fold": fold,
         "steps": result.steps,
@@ -179,7 +122,7 @@ def _training(config: Training, fold: int, result: FitResult) -> dict[str, Any]:
     }
 
 
-def _origin(setup: TrainedSetup, fold: int, manifest: Manifest | None) -> dict[str, Any]:
+def origin_entries(setup: TrainedSetup, fold: int, manifest: Manifest | None) -> dict[str, Any]:
     scratch = setup.weights.source == "scratch"
     return {
         "upstream": {"source": "scratch"} if scratch else setup.weights.of_fold(fold).describe(),

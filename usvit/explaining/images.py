@@ -9,21 +9,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from usvit.config import SourceConfig
-from usvit.data.datasets import (
-    DATA,
-    UpstreamDataset,
-    draw,
-    made_on_the_fly,
-    name_and_split,
-    open_source,
-    tested_splits,
-)
+from usvit.data.datasets import UpstreamDataset, draw, made_on_the_fly
 from usvit.data.io import UInt8
 from usvit.data.transforms import test_view
 from usvit.errors import UsvitError, unknown
 from usvit.explaining.request import ExplainRequest
 from usvit.models import EvaluationView
+from usvit.plugins import image_source
 from usvit.seeding import derive_seed
 
 
@@ -82,16 +74,14 @@ def choose_images(request: ExplainRequest, n: int) -> ChosenImages:
         )
     if settings.errors is not None:
         raise UsvitError("--errors needs the predictions of a run of usvit cv or train. Use --images or --image-id.")
-    name, split = name_and_split(settings.source or "unlabeled")
-    if name == DATA:
+    open_source = image_source()
+    if open_source is None:
         raise UsvitError(
-            "The source data stands for a data card, whose images are explained by a run of usvit cv or train: "
-            "usvit explain RUN. For other weights, pass the folder of the images with --path."
+            "No installed plug-in opens images by the name of a source. Explain a run of usvit cv or train."
         )
-    split = split or tested_splits(name, settings.path)[0]
-    source = open_source(SourceConfig(name=name, path=settings.path), request.roots, split=split, seed=0)
+    label, source = open_source(settings.source, settings.path, request.roots)
     rows = _named(source, settings.image_ids) if settings.image_ids else _drawn(source, settings.images or n)
-    return ChosenImages(f"{name}:{split}", source, rows)
+    return ChosenImages(label, source, rows)
 
 
 def _drawn(source: UpstreamDataset, n: int) -> NDArray[np.int64]:

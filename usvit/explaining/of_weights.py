@@ -36,7 +36,7 @@ from usvit.explaining.saliency import refuse_without_monai
 from usvit.files import refuse_linked_folders
 from usvit.models import UPSTREAM, FixedNetwork, resolve_networks
 from usvit.progress import task
-from usvit.reports import plural
+from usvit.wording import plural
 
 N_TOP = 5
 """Number of the most probable classes that are recorded."""

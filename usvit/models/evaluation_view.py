@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 from usvit.data.transforms import Preprocessing, TestResize
 from usvit.errors import UsvitError
 from usvit.models.build import Statistics, input_statistics, timm_test_config

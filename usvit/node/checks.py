@@ -8,9 +8,9 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
-from usvit.config.node import NodeConfig, NodeTlsConfig, PeerConfig
 from usvit.errors import UsvitError
 from usvit.files import TEXT_BYTES, Unreadable, open_regular, read_text
+from usvit.node.config.settings import NodeConfig, NodeTlsConfig, PeerConfig
 from usvit.node.rules import meets
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring import parse_frames, parse_rule

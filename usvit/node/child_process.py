@@ -18,9 +18,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
-from usvit.config.node_file import load_node_config
 from usvit.errors import EXIT_BUG, EXIT_USER, UsvitError
 from usvit.logging import configure_logging
+from usvit.node.config.file import load_node_config
 from usvit.processes import Child
 from usvit.threads import configure_threads
 

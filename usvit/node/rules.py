@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from usvit.config.node import NodeRule, RuleConditions
+from usvit.node.config.settings import NodeRule, RuleConditions
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from usvit.config.node import NodeConfig, NodeModelConfig, NodeRule
 from usvit.errors import UsvitError
 from usvit.files import disk_errors, for_the_owner_alone
 from usvit.node.child_process import report_ready
+from usvit.node.config.settings import NodeConfig, NodeModelConfig, NodeRule
 from usvit.node.database import NodeDatabase, add_event, count
 from usvit.node.patients import stop_study
 from usvit.node.receiving.instance_store import reopen_study

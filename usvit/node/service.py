@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from usvit.arguments import checked_arguments
-from usvit.config.node import NodeConfig
-from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
 from usvit.files import disk_errors, for_the_owner_alone, locked, write_text
 from usvit.node.audit_log import NodeAuditLog
 from usvit.node.checks import check_before_start
 from usvit.node.child_process import ChildProcess, silence_libraries, stop_on_signals
+from usvit.node.config.file import load_node_config
+from usvit.node.config.settings import NodeConfig
 from usvit.node.database import NodeDatabase, add_event
 from usvit.node.receiving.folder_watcher import FolderWatcher
 from usvit.node.receiving.instance_store import InstanceStore

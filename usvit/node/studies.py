@@ -3,8 +3,8 @@
 import json
 from sqlite3 import Connection
 
-from usvit.config.node import NodeConfig
 from usvit.errors import UsvitError
+from usvit.node.config.settings import NodeConfig
 from usvit.node.database import NodeDatabase, add_event, count
 from usvit.node.patients import CONFLICT
 from usvit.node.receiving.instance_store import reopen_study

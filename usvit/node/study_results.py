@@ -14,9 +14,9 @@ from typing import Any
 
 from pydicom import dcmread
 
-from usvit.config.node import NodeConfig, NodeRule
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
+from usvit.node.config.settings import NodeConfig, NodeRule
 from usvit.node.database import NodeDatabase, count, insert
 from usvit.node.receiving.instance_store import flush
 from usvit.scoring import (

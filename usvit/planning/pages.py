@@ -7,10 +7,11 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from matplotlib.figure import Figure
 
+from usvit.documents import LegendEntry, Pens, Plot
 from usvit.files import OutputFolder, write_text
 from usvit.records import PlanCriterion, PlanRecord, write_record
-from usvit.reports import LegendEntry, Pens, Plot, environment
-from usvit.reports import plural as plural
+from usvit.reports import LOADERS, environment
+from usvit.wording import plural as plural
 
 TITLES = {
     "validation": "Sample size to validate a model",
@@ -124,4 +125,4 @@ def power_plot(record: PlanRecord) -> Plot:
 
 @functools.cache
 def _environment() -> Environment:
-    return environment().overlay(loader=ChoiceLoader([PackageLoader("usvit.planning"), PackageLoader("usvit.reports")]))
+    return environment().overlay(loader=ChoiceLoader([PackageLoader("usvit.planning"), *LOADERS]))

@@ -16,24 +16,6 @@ from usvit.records.base import (
     save_record,
     write_record,
 )
-from usvit.records.bench import (
-    BenchModel,
-    BenchRecord,
-    BenchResult,
-    BenchSettingsRecord,
-    Machine,
-    PaperSpeed,
-    ProtocolRecord,
-)
-from usvit.records.best import (
-    ApparentBest,
-    BestCandidate,
-    BestFold,
-    BestRecord,
-    BestValidation,
-    BestWinner,
-    LeftOutRun,
-)
 from usvit.records.calibration import CalibrationRecord, ConformalFit, CorrectedShare, FittedThreshold
 from usvit.records.compare import BothWays, CompareRecord, EquivalenceClaim, Pair
 from usvit.records.ensemble import EnsembleFoldRecord, EnsembleRecord, MemberNetwork, MemberRun
@@ -69,16 +51,6 @@ from usvit.records.model import (
     UpstreamRecord,
 )
 from usvit.records.models_info import ModelsInfoRecord
-from usvit.records.node import (
-    NodeCheckRecord,
-    NodeDisk,
-    NodeFinding,
-    NodePeerQueue,
-    NodeProblem,
-    NodeProcess,
-    NodeStatusRecord,
-    NodeThroughput,
-)
 from usvit.records.phantom import PhantomRecord
 from usvit.records.plan import PlanAssumptions, PlanCriterion, PlanDesign, PlanPoint, PlanRecord
 from usvit.records.repeatability import (
@@ -89,49 +61,12 @@ from usvit.records.repeatability import (
     RepeatsRecord,
 )
 from usvit.records.run import RunRecord, load_run_record, read_run_record
-from usvit.records.scaling import (
-    DimensionName,
-    NamedShape,
-    ScalingDimension,
-    ScalingPoint,
-    ScalingRecord,
-    ScalingValue,
-    ShapeRecord,
-    ShapeValue,
-)
 from usvit.records.scores import JobRecord, ModelSeen, SummaryRecord
-from usvit.records.shift import (
-    ShiftCell,
-    ShiftRecalibration,
-    ShiftRecord,
-    ShiftRow,
-    ShiftSide,
-    ShiftSpread,
-)
-from usvit.records.study import (
-    SpreadRow,
-    StudyColumn,
-    StudyCorrelation,
-    StudyFigure,
-    StudyRecord,
-    StudyRun,
-    StudyTableRow,
-)
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
-from usvit.records.test import TestRecord, TestRow
-from usvit.records.upstream import (
-    PretrainRecord,
-    Recommended,
-    TransferEstimate,
-    TransferRecord,
-    TransferRow,
-)
 from usvit.records.values import MeanSd
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
-    BenchRecord,
-    BestRecord,
     CalibrationRecord,
     CompareRecord,
     EnsembleRecord,
@@ -142,23 +77,14 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     MetricsRecord,
     ModelMetadata,
     ModelsInfoRecord,
-    NodeCheckRecord,
-    NodeStatusRecord,
     PhantomRecord,
     PlanRecord,
-    PretrainRecord,
     RepeatabilityRecord,
     RunRecord,
-    ScalingRecord,
-    ShapeRecord,
-    ShiftRecord,
-    StudyRecord,
     SummaryRecord,
-    TestRecord,
-    TransferRecord,
 )
 """Models of all JSON files."""
-TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, ScoreRow, TestRow)
+TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, ScoreRow)
 """Models of the rows of CSV tables."""
 
 __all__ = [
@@ -166,18 +92,8 @@ __all__ = [
     "TABLE_ROWS",
     "AdapterRecord",
     "AgreementRecord",
-    "ApparentBest",
     "AtPrevalence",
     "AuditRecord",
-    "BenchModel",
-    "BenchRecord",
-    "BenchResult",
-    "BenchSettingsRecord",
-    "BestCandidate",
-    "BestFold",
-    "BestRecord",
-    "BestValidation",
-    "BestWinner",
     "BinRecord",
     "BothWays",
     "CalibrationRecord",
@@ -191,7 +107,6 @@ __all__ = [
     "CorrectedShare",
     "CsvRow",
     "DecisionCurveRecord",
-    "DimensionName",
     "EnsembleFoldRecord",
     "EnsembleRecord",
     "EquivalenceClaim",
@@ -209,9 +124,7 @@ __all__ = [
     "FoldsRecord",
     "Headline",
     "JobRecord",
-    "LeftOutRun",
     "ListedSet",
-    "Machine",
     "MainFigures",
     "MeanSd",
     "MemberNetwork",
@@ -220,20 +133,10 @@ __all__ = [
     "ModelMetadata",
     "ModelSeen",
     "ModelsInfoRecord",
-    "NamedShape",
-    "NodeCheckRecord",
-    "NodeDisk",
-    "NodeFinding",
-    "NodePeerQueue",
-    "NodeProblem",
-    "NodeProcess",
-    "NodeStatusRecord",
-    "NodeThroughput",
     "OneFigure",
     "OperatingPointRecord",
     "OutcomeRecord",
     "Pair",
-    "PaperSpeed",
     "PhantomRecord",
     "PlanAssumptions",
     "PlanCriterion",
@@ -242,48 +145,21 @@ __all__ = [
     "PlanRecord",
     "PredictionRow",
     "PreprocessingRecord",
-    "PretrainRecord",
     "ProcedureRecord",
-    "ProtocolRecord",
-    "Recommended",
     "Record",
     "RepeatabilityRecord",
     "RepeatsRecord",
     "RiskCoverageRecord",
     "RuleOutPoint",
     "RunRecord",
-    "ScalingDimension",
-    "ScalingPoint",
-    "ScalingRecord",
-    "ScalingValue",
     "ScoreRow",
     "SeenCollectionRecord",
     "SeenFileRecord",
     "SeenGap",
     "SeenHashes",
     "SelectiveRecord",
-    "ShapeRecord",
-    "ShapeValue",
-    "ShiftCell",
-    "ShiftRecalibration",
-    "ShiftRecord",
-    "ShiftRow",
-    "ShiftSide",
-    "ShiftSpread",
-    "SpreadRow",
-    "StudyColumn",
-    "StudyCorrelation",
-    "StudyFigure",
-    "StudyRecord",
-    "StudyRun",
-    "StudyTableRow",
     "SummaryRecord",
-    "TestRecord",
-    "TestRow",
     "ThresholdRecord",
-    "TransferEstimate",
-    "TransferRecord",
-    "TransferRow",
     "UpstreamRecord",
     "WorstCase",
     "check_record",

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from usvit.estimate import Estimate
 from usvit.records.base import Count, FileRecord, Fold, Name, Number, Record, Sha256, Share, Text, key, optional
-from usvit.records.test import TestPreprocessing
+from usvit.records.model import TestPreprocessing
 
 _Png = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}\.png$")]
 _Grid = Annotated[list[Count], Field(min_length=2, max_length=2)]

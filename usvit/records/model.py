@@ -342,3 +342,15 @@ class ExportedMetadata(ClassifierMetadata):
     """Metadata of an exported classifier."""
 
     exported: ExportedRecord
+
+
+class TestPreprocessing(Record):
+    """Preparation of a test image for a classifier."""
+
+    image_size: Count = key("Side of the square input, in pixels.", minimum=1)
+    resize: Literal["short_side", "squash", "pad"]
+    test_crop: Share = key("The image is resized to image_size / test_crop, and its central square is cut out.")
+    interpolation: Literal["bicubic", "bilinear"]
+    mean: list[Number]
+    std: list[Number]
+    origin: Text = key("Where these settings come from.")

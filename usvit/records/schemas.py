@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from usvit.records import FILE_RECORDS, TABLE_ROWS, CsvRow, FileRecord
+from usvit import records
+from usvit.plugins import record_modules
+from usvit.records import CsvRow, FileRecord
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -29,10 +31,15 @@ def schema_of(model: type[FileRecord] | type[CsvRow]) -> dict[str, Any]:
     return {**head, **schema}
 
 
+def all_models() -> list[type[FileRecord] | type[CsvRow]]:
+    """Return the models of all files: those of the core, then those of plug-ins."""
+    modules = [records, *record_modules()]
+    return [model for module in modules for model in (*module.FILE_RECORDS, *module.TABLE_ROWS)]
+
+
 def all_schemas() -> dict[str, str]:
     """Return the content of every schema file by its name."""
-    models: list[type[FileRecord] | type[CsvRow]] = [*FILE_RECORDS, *TABLE_ROWS]
-    return {f"{model.KIND}.schema.json": json.dumps(schema_of(model), indent=2) + "\n" for model in models}
+    return {f"{model.KIND}.schema.json": json.dumps(schema_of(model), indent=2) + "\n" for model in all_models()}
 
 
 def _strict(node: Any) -> Any:

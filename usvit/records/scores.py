@@ -79,7 +79,7 @@ class Reason(Record):
     reason: Text = key("Meaning of the code.")
 
 
-class Table(Record):
+class ScoredTable(Record):
     """Table of a scored set."""
 
     rows: Count
@@ -185,7 +185,7 @@ class SummaryRecord(FileRecord):
     finished: Name = key("End of the job, ISO 8601.")
     seconds: Number = key("Time from started to finished, including pauses of a resumed job.", minimum=0)
     products: dict[str, ProductRecord] = key("Kind (sr, sc, gsps, overlay) -> files of this kind.")
-    files: dict[str, Table] = key(
+    files: dict[str, ScoredTable] = key(
         "Table -> its rows and the SHA-256 of the file.",
         required=[
             "scores.csv",

@@ -1,14 +1,15 @@
 from .audit_page import AuditResult as AuditResult
 from .audit_page import audit as audit
-from .claims import claim_lines as claim_lines
-from .claims import claims_title as claims_title
 from .comparison import compare
+from .comparison_document import comparison_document as comparison_document
 from .content import Options
+from .content import best_steps as best_steps
+from .energy import energy_estimate as energy_estimate
+from .figures import loss_curves as loss_curves
+from .formatting import capitalized as capitalized
+from .formatting import decimals as decimals
 from .formatting import p_words as p_words
-from .formatting import plural as plural
 from .formatting import usefulness as usefulness
-from .node_page import node_page as node_page
-from .node_page import size_in_words as size_in_words
 from .page import write_report
 from .patients import patient_figures as patient_figures
 from .patients import patients_headline_sentence as patients_headline_sentence
@@ -16,14 +17,16 @@ from .patients import patients_sentence as patients_sentence
 from .remarks import headline_remarks as headline_remarks
 from .remarks import point_remarks as point_remarks
 from .repeatability_page import write_repeatability_page as write_repeatability_page
+from .report_document import headline_document as headline_document
+from .report_document import metrics_document as metrics_document
+from .run_files import read_csv as read_csv
 from .scores_page import write_scores_page as write_scores_page
-from .svg import LegendEntry as LegendEntry
-from .svg import Pens as Pens
-from .svg import Plot as Plot
+from .sections.training import repeat_section as repeat_section
+from .sections.training import state_notes as state_notes
+from .sections.training import training_section as training_section
+from .templating import LOADERS as LOADERS
 from .templating import environment as environment
-from .test_page import report_test as report_test
 from .thumbnails import may_show as may_show
-from .upstream_page import report_upstream as report_upstream
 from .writer import Written, report, write_reports
 
 __all__ = ["Options", "Written", "compare", "report", "write_report", "write_reports"]

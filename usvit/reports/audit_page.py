@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -21,12 +21,12 @@ from usvit.data.audit import MEANINGS, Audit, find_faults
 from usvit.data.datasets import DataRoot, OwnTable, build_manifest, is_private, load_cards, roots_from
 from usvit.data.io import BadImage
 from usvit.data.near_duplicates import NearDuplicate
+from usvit.documents import SERIES, drawing_style, to_svg
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, csv_text, for_the_owner_alone, write_csv, write_text
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.records import AuditRecord, load_record, write_record
-from usvit.reports.svg import SERIES, drawing_style, to_svg
-from usvit.reports.templating import script_of
+from usvit.reports.templating import LOADERS, script_of
 
 FILES = ("audit.json", "keep.csv", "audit.html")
 MAX_PAIRS, MAX_CONFLICTS, MAX_EXAMPLES = 300, 100, 12
@@ -173,7 +173,7 @@ def _page(result: Audit, card_counts: dict[str, dict[str, int | None]], command:
         "keep_sha256": hashlib.sha256(csv_text(result.keep).encode()).hexdigest(),
     }
     environment = Environment(
-        loader=PackageLoader("usvit.reports"),
+        loader=ChoiceLoader(LOADERS),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

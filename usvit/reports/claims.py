@@ -22,22 +22,6 @@ class ClaimLine:
     """A dash if the figure is not the primary one."""
 
 
-def claims_title(record: CompareRecord) -> str:
-    """Return what the claims of a comparison are; empty without a margin."""
-    if record.non_inferiority_margin is not None:
-        margin, level = record.non_inferiority_margin, "0.025"
-        said = f"Non-inferiority with a margin of {margin:g}, from the bound of the one-sided 97.5 % interval"
-    elif record.equivalence_margin is not None:
-        margin, level = record.equivalence_margin, "0.05"
-        said = f"Equivalence with a margin of {margin:g}: two one-sided tests at 5 %, which is the 90 % interval"
-    else:
-        return ""
-    return (
-        f"{said}. Verdicts are about the primary figure ({record.primary_figure}), with p after Holm's correction "
-        f"below {level}; other figures are shown without:"
-    )
-
-
 def claim_lines(record: CompareRecord) -> list[ClaimLine]:
     """Return every claim of every pair, those about the primary figure first; of non-inferiority in both directions."""
     found = []

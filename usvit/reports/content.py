@@ -3,51 +3,30 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
 from usvit.data.datasets import DataCard, card_facts, card_names, read_prose
+from usvit.documents import Plot
 from usvit.errors import UsvitError
 from usvit.estimate import Estimate
 from usvit.evaluation import decided_at, rows_of
 from usvit.metrics.figure_table import main_table
 from usvit.metrics.prevalence import check_prevalence, prevalence_section
-from usvit.records import AtPrevalence, AuditRecord, MeanSd, MetricsRecord, RunRecord, fitting, load_record
+from usvit.records import AtPrevalence, AuditRecord, MetricsRecord, RunRecord, fitting, load_record
 from usvit.reports.author_answers import Answers
 from usvit.reports.cases import Cases, find_cases
 from usvit.reports.checklists import Checklist, fill_checklists
 from usvit.reports.energy import Energy, energy_estimate
-from usvit.reports.evaluations import COUNTS, checks_of_evaluation, lead_of
+from usvit.reports.evaluations import checks_of_evaluation, lead_of
 from usvit.reports.figures import fold_strip, loss_curves, precision_recall, roc_by_class, roc_with_band
 from usvit.reports.figures_probability import calibration_plot, decision_plot
 from usvit.reports.figures_selective import risk_coverage_plot, rule_out_plot
-from usvit.reports.formatting import NOT_RECORDED, estimate, short, spread
+from usvit.reports.formatting import estimate, short, spread
 from usvit.reports.lead import lead_of_run
 from usvit.reports.leakage import Check, leakage_checks
 from usvit.reports.limitations import limits_of
 from usvit.reports.run_files import Run, read_run
 from usvit.reports.saliency_images import SaliencyImages, explained_fact, read_explained
 from usvit.reports.statements import facts_of
-from usvit.reports.svg import Plot
 from usvit.reports.thumbnails import Pictures
-
-SECTIONS = {
-    "results": "Results",
-    "external": "What was counted",
-    "classes": "Classes and errors",
-    "curves": "Curves",
-    "points": "Operating points",
-    "abstention": "Abstention",
-    "subgroups": "Subgroups",
-    "cases": "Cases",
-    "leakage": "Leakage and audit",
-    "data": "Data",
-    "training": "Training and energy",
-    "cards": "Cards",
-    "limits": "Limits",
-    "checklists": "Checklists",
-    "repeat": "How to reproduce it",
-}
-"""Sections of the page in their order: name of the template -> title in the list of contents."""
 
 
 @dataclass(frozen=True)
@@ -76,24 +55,11 @@ class ShownImages:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """One row of the main table."""
-
-    name: str
-    headline: Estimate
-    """The value that a reader should quote: the mean within folds, or the pooled value without a headline."""
-    pooled: Estimate
-    spread: MeanSd
-    """Mean and SD of the folds."""
-
-
-@dataclass(frozen=True)
 class ReportContent:
     """The content of one report."""
 
     title: str
     run: Run
-    headline: tuple[Measure, ...]
     plots: dict[str, Plot]
     losses: dict[int, Plot]
     checks: tuple[Check, ...]
@@ -102,13 +68,11 @@ class ReportContent:
     pictures: Pictures
     explained: SaliencyImages
     energy: Energy
-    training_seconds: float | None
     data_cards: tuple[ShownImages, ...]
     model_card: tuple[tuple[str, str], ...]
     limits: tuple[str, ...]
     checklists: tuple[Checklist, ...]
     answers: Answers
-    config: str | None
     at_prevalence: AtPrevalence | None
     """Predictive values at a stated prevalence, as in metrics.json; None if not requested."""
 
@@ -120,28 +84,6 @@ class ReportContent:
     def lead(self) -> str:
         """The first paragraph of the page."""
         return lead_of(self.run) if self.run.evaluated else lead_of_run(self.run)
-
-    @property
-    def sections(self) -> dict[str, str]:
-        """Name of each section's template -> title in the list of contents."""
-        absent = {"training"} if self.run.evaluated else {"external"}
-        absent |= set() if self.run.metrics.external else {"external"}
-        return {name: title for name, title in SECTIONS.items() if name not in absent}
-
-    @property
-    def without_threshold(self) -> dict[str, list[str]]:
-        """Reason -> rules for which there is no threshold, if a single set of images was tested."""
-        found: dict[str, list[str]] = {}
-        single = not self.cross_validated and not self.run.metrics.external  # an external test chooses none
-        for point in self.run.metrics.operating_points if single else ():
-            if point.pooled is None:
-                found.setdefault(point.reason or NOT_RECORDED, []).append(point.rule)
-        return found
-
-    @property
-    def count_words(self) -> dict[str, str]:
-        """Key of the counts of an external test -> what it counts."""
-        return COUNTS
 
     @property
     def positive(self) -> str:
@@ -160,7 +102,7 @@ def gather(run_dir: Path, options: Options) -> ReportContent:
 
 
 def _gather(run: Run, run_dir: Path, options: Options) -> ReportContent:
-    record, metrics = run.record, run.metrics
+    record = run.record
     pictures = Pictures(run, options.roots, options.include_images)
     explained = read_explained(run_dir)
     energy = energy_estimate(record, options.answers.watts, options.answers.watts_source)
@@ -171,7 +113,6 @@ def _gather(run: Run, run_dir: Path, options: Options) -> ReportContent:
     return ReportContent(
         title=record.name or run_dir.resolve().name,
         run=run,
-        headline=_headline(metrics),
         plots=_plots(run),
         losses=loss_curves(run.histories, best_steps(record)),
         checks=tuple(checks_of_evaluation(run) if run.evaluated else leakage_checks(run)),
@@ -180,13 +121,11 @@ def _gather(run: Run, run_dir: Path, options: Options) -> ReportContent:
         pictures=pictures,
         explained=explained,
         energy=energy,
-        training_seconds=record.training_seconds,
         data_cards=tuple(_data_card(card) for card in pictures.cards.values() if card),
         model_card=_model_card(run, facts),
         limits=limits,
         checklists=tuple(fill_checklists(facts, options.answers.items)),
         answers=options.answers,
-        config=config_text(record),
         at_prevalence=_at_prevalence(run, options.prevalence),
     )
 
@@ -200,20 +139,6 @@ def _at_prevalence(run: Run, prevalence: float | None) -> AtPrevalence | None:
     decided = decided_at(rows, run.metrics.positive_class, run.metrics.operating_points)
     found = prevalence_section(decided.reference, decided.called, rows.group, prevalence)
     return AtPrevalence.model_validate(found)
-
-
-def _headline(metrics: MetricsRecord) -> tuple[Measure, ...]:
-    pooled, means, positive = metrics.pooled, metrics.mean_sd, metrics.positive_class
-    own = metrics.headline
-    return tuple(
-        Measure(
-            row.titled(str(row.page), positive),
-            getattr(own, row.key),
-            pooled.figure(row.key, positive),
-            means.figure(row.key, positive),
-        )
-        for row in main_table(len(metrics.classes))
-    )
 
 
 def _plots(run: Run) -> dict[str, Plot]:
@@ -259,12 +184,6 @@ def _strip_rows(metrics: MetricsRecord) -> list[tuple[str, Estimate, list[float]
 def best_steps(record: RunRecord) -> dict[int, int]:
     """Return fold -> step whose weights were kept, from ``run.json``."""
     return {one.fold: one.best_step for one in record.results if one.best_step is not None}
-
-
-def config_text(record: RunRecord) -> str | None:
-    """Return the configuration in ``run.json`` as YAML; None if there is none."""
-    config = record.config.as_written()
-    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else None
 
 
 def _audit(run: Run, path: Path | None) -> AuditRecord | None:

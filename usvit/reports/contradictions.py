@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from usvit.reports.formatting import plural
 from usvit.reports.run_files import Run
+from usvit.wording import plural
 
 MAX_SHOWN = 20
 """Clusters that a page lists; the audit lists all of them."""

@@ -29,7 +29,7 @@ Thumbnail = tuple[str, int, bytes]
 
 
 @dataclass(frozen=True)
-class Column:
+class DataColumn:
     """A column of the page's table."""
 
     key: str
@@ -48,7 +48,7 @@ class Column:
 class DataTable:
     """A table of the page; its rows and thumbnails can be read only once."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[DataColumn, ...]
     portions: Portions
     shown: NDArray[np.bool_]
     """(N,) rows of the table that are on the page."""
@@ -60,12 +60,12 @@ class DataTable:
     """Rows that may have a thumbnail."""
 
     @classmethod
-    def of_parquet(cls, path: Path, columns: Sequence[Column], shown: NDArray[np.bool_], sort: str) -> "DataTable":
+    def of_parquet(cls, path: Path, columns: Sequence[DataColumn], shown: NDArray[np.bool_], sort: str) -> "DataTable":
         """Create the table from some rows of a Parquet file."""
         return cls(tuple(columns), lambda: parquet_portions(path), shown, sort)
 
     @classmethod
-    def of_csv(cls, path: Path, columns: Sequence[Column], max_rows: int, sort: str | None = None) -> "DataTable":
+    def of_csv(cls, path: Path, columns: Sequence[DataColumn], max_rows: int, sort: str | None = None) -> "DataTable":
         """Create the table from a CSV file: the first ``max_rows`` rows, or those highest in column ``sort``.
 
         A completely empty column is left out, unless it is the first or the sort column.
@@ -85,7 +85,7 @@ class DataTable:
             first, more: (item_id, frame, JPEG) in the order of the table's rows.
             pictured: (N,) rows that may have one.
         """
-        self.columns = (Column("", "Thumbnail", "picture"), *self.columns)
+        self.columns = (DataColumn("", "Thumbnail", "picture"), *self.columns)
         self.n_pictured = int(pictured.sum())
         self.thumbnails = self._pictured(first, more, pictured)
 
@@ -166,7 +166,7 @@ def _csv_portions(path: Path) -> Iterator[pd.DataFrame]:
         yield from portions
 
 
-def _cells(rows: pd.DataFrame, column: Column) -> Iterator[Any]:
+def _cells(rows: pd.DataFrame, column: DataColumn) -> Iterator[Any]:
     if column.kind == "picture":
         return itertools.repeat(0, len(rows))  # the script puts it there
     if column.kind == "flags":

@@ -6,9 +6,10 @@ Nothing was trained in its folder, so that it has other sentences, facts and che
 from collections import Counter
 
 from usvit.records import External
-from usvit.reports.formatting import count, counted, estimate, listed, plural
+from usvit.reports.formatting import count, estimate
 from usvit.reports.leakage import BY_HASH, Check
 from usvit.reports.run_files import Run
+from usvit.wording import counted, listed, plural
 
 COUNTS = {
     "label_rows": "rows of the table of labels",

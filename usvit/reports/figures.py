@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.metrics import precision_recall_curve
 
+from usvit.documents import DASHES, N_SERIES, LegendEntry, Pens, Plot
 from usvit.estimate import Estimate
 from usvit.metrics.basic import roc
 from usvit.reports.roc_band import roc_band
-from usvit.reports.svg import DASHES, N_SERIES, LegendEntry, Pens, Plot
 
 SQUARE = (3.7, 3.6)
 TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from usvit.documents import LegendEntry, Pens, Plot
 from usvit.records import BinRecord, DecisionCurveRecord
 from usvit.reports.figures import SQUARE, square
 from usvit.reports.formatting import usefulness
-from usvit.reports.svg import LegendEntry, Pens, Plot
 
 BAND = "simultaneous 95 % band of its distance to the better default"
 

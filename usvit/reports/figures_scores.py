@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from usvit.reports.svg import LegendEntry, Pens, Plot
+from usvit.documents import LegendEntry, Pens, Plot
 
 SIZE = (4.1, 2.5)
 N_BINS = 40

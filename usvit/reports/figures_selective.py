@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from usvit.documents import LegendEntry, Pens, Plot
 from usvit.estimate import Estimate
 from usvit.records import RiskCoverageRecord, RuleOutPoint
 from usvit.reports.figures import SQUARE, square
-from usvit.reports.svg import LegendEntry, Pens, Plot
 
 
 def risk_coverage_plot(curve: RiskCoverageRecord, area: str) -> Plot:

@@ -1,6 +1,6 @@
 """Numbers and lists as text for reports."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,25 +57,19 @@ def p_words(p: float | None) -> str:
     return "–" if p is None else "< 0.001" if p < 0.001 else clear_of(p, *LEVELS)
 
 
+def capitalized(words: str) -> str:
+    """``test set`` -> ``Test set``, whatever follows the first letter."""
+    return words[:1].upper() + words[1:]
+
+
+def rule_words(rule: str) -> str:
+    """``sensitivity >= 0.95`` -> ``sensitivity ≥ 0.95``."""
+    return rule.replace(">=", "≥")
+
+
 def count(value: Any) -> str:
     """``88224232`` -> ``88,224,232``."""
     return absent(value) or f"{value:,}"
-
-
-def plural(n: int, one: str, many: str | None = None) -> str:
-    """``1 image``, ``2,000 images``."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
-
-
-def counted(numbers: Mapping[str, int]) -> str:
-    """``benign 437, malignant 210``."""
-    return ", ".join(f"{name} {count(n)}" for name, n in numbers.items())
-
-
-def listed(names: Iterable[Any]) -> str:
-    """``a, b and c``."""
-    words = [str(name) for name in names]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
 
 
 def duration(seconds: Any) -> str:

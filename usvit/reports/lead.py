@@ -3,8 +3,9 @@
 Every part comes from the record. A part that the record does not hold is left out.
 """
 
-from usvit.reports.formatting import count, listed, plural
+from usvit.reports.formatting import count
 from usvit.reports.run_files import Run
+from usvit.wording import listed, plural
 
 
 def lead_of_run(run: Run) -> str:

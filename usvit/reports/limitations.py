@@ -2,8 +2,9 @@
 
 from usvit.data.datasets import DataCard
 from usvit.metrics.intervals import FEW_GROUPS
-from usvit.reports.formatting import contaminated_sentence, count, listed
+from usvit.reports.formatting import contaminated_sentence, count
 from usvit.reports.run_files import Run
+from usvit.wording import listed
 
 
 def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:

@@ -1,17 +1,25 @@
-"""The report page of a run, made from its files."""
+"""The report page of a run, made from its files, and the overview of several."""
 
 from pathlib import Path
-from typing import Any
+from urllib.parse import quote
 
+from usvit.documents import (
+    Cell,
+    Document,
+    DocumentSection,
+    Paragraph,
+    Table,
+    Words,
+    bad,
+    code,
+    html_page,
+    link,
+    numbers,
+)
 from usvit.files import write_text
 from usvit.records import fitting
 from usvit.reports.content import Options, ReportContent, gather
-from usvit.reports.contradictions import MAX_SHOWN, contradictions, contradictions_sentences
-from usvit.reports.formatting import usefulness
-from usvit.reports.limitations import patients
-from usvit.reports.patients import patient_figures, patients_headline_sentence, patients_sentence
-from usvit.reports.remarks import class_remarks, headline_remarks, patient_remarks, point_remarks, subgroup_remarks
-from usvit.reports.templating import environment
+from usvit.reports.report_document import report_document
 
 
 def write_report(run_dir: Path, options: Options | None = None) -> Path:
@@ -40,7 +48,7 @@ def write_report(run_dir: Path, options: Options | None = None) -> Path:
 def page(content: ReportContent) -> str:
     """Render the HTML of the page."""
     with fitting(content.run.folder):
-        return environment().get_template("report.html.j2").render(_values(content))
+        return html_page(report_document(content))
 
 
 def overview(contents: list[tuple[str, ReportContent]]) -> str:
@@ -49,44 +57,36 @@ def overview(contents: list[tuple[str, ReportContent]]) -> str:
     Args:
         contents: (folder of the report relative to the overview, content of the report) of each run.
     """
-    return environment().get_template("overview.html.j2").render(contents=contents)
+    said = (
+        *(
+            "Overlapping intervals do not show whether two runs differ. Use ",
+            code("usvit compare"),
+            ", which tests pairs ",
+        ),
+        "of runs on the same images.",
+    )
+    table = Table(
+        "Runs",
+        [
+            *("Run", "Model", "Data", "Positive"),
+            *numbers("Images", "Groups", "Accuracy", "AUC", "Sensitivity", "Specificity"),
+        ],
+        [_line(folder, content) for folder, content in contents],
+        "For a cross-validation, the mean within folds with its 95 % interval. AUC, sensitivity and specificity of the "
+        "positive class against the rest.",
+    )
+    section = DocumentSection("Runs", [table], "runs")
+    return html_page(Document(f"{len(contents)} runs", [section], lead=[Paragraph(said)], name="usvit report"))
 
 
-def _values(content: ReportContent) -> dict[str, Any]:
-    run = content.run
-    metrics, record = run.metrics, run.record
-    found = contradictions(run)
-    return {
-        "c": content,
-        "title": content.title,
-        "run": record,
-        "metrics": metrics,
-        "classes": metrics.classes,
-        "positive": content.positive,
-        "cross_validated": content.cross_validated,
-        "parts": run.parts,
-        "results": {one.fold: one for one in record.results if one.fold is not None},
-        "patients": patients(run),
-        "patients_sentence": patients_sentence(metrics),
-        "patients_headline_sentence": patients_headline_sentence(metrics),
-        "patient_figures": [*patient_figures(metrics)],
-        "contradictions": found[:MAX_SHOWN],
-        "contradictions_sentences": contradictions_sentences(found),
-        "remarks": {
-            "headline": headline_remarks(metrics),
-            "classes": class_remarks(metrics),
-            "points": point_remarks(metrics),
-            "patients": patient_remarks(metrics),
-            "subgroups": subgroup_remarks(metrics),
-        },
-        "useful": usefulness(metrics.decision_curve) if metrics.decision_curve else "",
-        "source": _source(content),
-        "config": content.config,
-    }
-
-
-def _source(content: ReportContent) -> str:
-    """Describe the images that chose the thresholds; the text for a hold-out does not mention folds."""
-    points = content.run.metrics.operating_points
-    source = points[0].source if points else ""
-    return source if content.cross_validated else source.replace(" of the same fold", "")
+def _line(folder: str, content: ReportContent) -> tuple[Cell, ...]:
+    record, metrics = content.run.record, content.run.metrics
+    quoted = metrics.headline
+    name: Words = link(content.title, f"{quote(folder)}/report.html")
+    if record.folds.unit == "image":
+        name = (name, " ", bad("LEAKING SPLIT"))
+    datasets = " + ".join(record.data.datasets) if record.data.datasets else None
+    return (
+        *(name, record.model.name, datasets, content.positive, metrics.n_images, metrics.n_groups),
+        *(quoted.accuracy, quoted.auc, quoted.sensitivity, quoted.specificity),
+    )

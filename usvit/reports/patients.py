@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from usvit.estimate import Estimate
 from usvit.metrics.figure_table import AVERAGES, HEADLINE
 from usvit.records import MetricsRecord
-from usvit.reports.formatting import counted, listed, plural
+from usvit.wording import counted, listed, plural
 
 TITLES = {"mean": "mean of the images", "max": "maximum of the images"}
 """How the probabilities of a patient's images become one."""

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from usvit.estimate import Estimate
 from usvit.metrics import figure_table
 from usvit.records import MetricsRecord
-from usvit.reports.formatting import listed
 from usvit.reports.patients import patient_figures
+from usvit.wording import listed
 
 Named = Iterable[tuple[str, Estimate | None]]
 

@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from usvit.documents import LegendEntry, Pens, Plot
 from usvit.evaluation import ScorePairs
 from usvit.files import write_text
 from usvit.records import ChangeRecord, FlipRecord, RepeatabilityRecord, RepeatsRecord
 from usvit.reports.remarks import remarks
-from usvit.reports.svg import LegendEntry, Pens, Plot
 from usvit.reports.templating import environment
 
 MOST_POINTS = 3000

@@ -9,8 +9,9 @@ from PIL import Image
 from usvit.errors import UsvitError
 from usvit.files import read_bytes
 from usvit.records import ExplainedImage, ExplainRecord, ExplanationRecord, load_record
-from usvit.reports.formatting import estimate, listed, plural
+from usvit.reports.formatting import estimate
 from usvit.reports.thumbnails import SIDE, jpeg_uri
+from usvit.wording import listed, plural
 
 PICTURE_BYTES = 20_000_000
 

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from usvit.data.audit import MEANINGS
+from usvit.documents import Plot
 from usvit.errors import UsvitError
 from usvit.files import atomic
 from usvit.records import SummaryRecord, load_record
-from usvit.reports.data_table import Column, DataTable, highest, parquet_portions
+from usvit.reports.data_table import DataColumn, DataTable, highest, parquet_portions
 from usvit.reports.figures_scores import novelty_plot, probability_plot, quality_plot
-from usvit.reports.formatting import listed
-from usvit.reports.svg import Plot
 from usvit.reports.templating import environment, script_of
+from usvit.wording import listed
 
 MAX_ROWS, MAX_THUMBNAILS = 20_000, 2_000
 """Limits of the page; the tables hold all rows. Of more rows, the page shows those with the highest probability."""
@@ -176,48 +176,48 @@ def _plots(values: dict[str, NDArray[Any]], positive: str, summary: SummaryRecor
     return plots
 
 
-def _image_columns(positive: str, summary: SummaryRecord, *, with_path: bool) -> tuple[Column, ...]:
+def _image_columns(positive: str, summary: SummaryRecord, *, with_path: bool) -> tuple[DataColumn, ...]:
     return (
-        Column("item_id", "Image", "id"),
-        Column("frame", "Frame", "count"),
-        *((Column("path", "Path"),) if with_path else ()),
-        *((Column("decision", "Decision", "decision"),) if summary.threshold.value is not None else ()),
-        *((Column("abstained", "Abstained"),) if summary.counts.frames_abstained else ()),
-        Column(f"calibrated_{positive}", "Calibrated", "prob"),
-        Column(f"prob_{positive}", "Raw", "number"),
-        *((Column(f"spread_{positive}", "Spread", "number"),) if len(summary.model.members) != 1 else ()),
-        Column("novelty", "OOD score", "number"),
-        Column("flags", "Flags", "flags"),
-        Column("quality", "Quality", "number"),
-        Column("patient_id", "Patient", "id"),
-        Column("study_id", "Study", "id"),
+        DataColumn("item_id", "Image", "id"),
+        DataColumn("frame", "Frame", "count"),
+        *((DataColumn("path", "Path"),) if with_path else ()),
+        *((DataColumn("decision", "Decision", "decision"),) if summary.threshold.value is not None else ()),
+        *((DataColumn("abstained", "Abstained"),) if summary.counts.frames_abstained else ()),
+        DataColumn(f"calibrated_{positive}", "Calibrated", "prob"),
+        DataColumn(f"prob_{positive}", "Raw", "number"),
+        *((DataColumn(f"spread_{positive}", "Spread", "number"),) if len(summary.model.members) != 1 else ()),
+        DataColumn("novelty", "OOD score", "number"),
+        DataColumn("flags", "Flags", "flags"),
+        DataColumn("quality", "Quality", "number"),
+        DataColumn("patient_id", "Patient", "id"),
+        DataColumn("study_id", "Study", "id"),
     )
 
 
-def _group_columns(unit: str, positive: str) -> tuple[Column, ...]:
+def _group_columns(unit: str, positive: str) -> tuple[DataColumn, ...]:
     ids = {
-        "patients": (Column("patient_id", "Patient", "id"), Column("n_studies", "Studies", "count")),
-        "studies": (Column("study_id", "Study", "id"), Column("patient_id", "Patient", "id")),
+        "patients": (DataColumn("patient_id", "Patient", "id"), DataColumn("n_studies", "Studies", "count")),
+        "studies": (DataColumn("study_id", "Study", "id"), DataColumn("patient_id", "Patient", "id")),
     }[unit]
     return (
         *ids,
-        Column("n_files", "Files", "count"),
-        Column("n_frames", "Frames", "count"),
-        Column("n_positive", f"Frames {positive}", "count"),
-        Column("n_unusual", "Frames unusual", "count"),
-        Column("decision", "Decision", "decision"),
-        Column("abstained", "Abstained"),
-        Column(f"mean_calibrated_{positive}", "Mean", "prob"),
-        Column(f"max_calibrated_{positive}", "Highest", "prob"),
-        Column("max_item_id", "Highest in", "id"),
-        Column("max_frame", "Frame", "count"),
+        DataColumn("n_files", "Files", "count"),
+        DataColumn("n_frames", "Frames", "count"),
+        DataColumn("n_positive", f"Frames {positive}", "count"),
+        DataColumn("n_unusual", "Frames unusual", "count"),
+        DataColumn("decision", "Decision", "decision"),
+        DataColumn("abstained", "Abstained"),
+        DataColumn(f"mean_calibrated_{positive}", "Mean", "prob"),
+        DataColumn(f"max_calibrated_{positive}", "Highest", "prob"),
+        DataColumn("max_item_id", "Highest in", "id"),
+        DataColumn("max_frame", "Frame", "count"),
     )
 
 
 _FAILED = (
-    Column("item_id", "File", "id"),
-    Column("frame", "Frame", "count"),
-    Column("path", "Path"),
-    Column("code", "Code"),
-    Column("reason", "Reason"),
+    DataColumn("item_id", "File", "id"),
+    DataColumn("frame", "Frame", "count"),
+    DataColumn("path", "Path"),
+    DataColumn("code", "Code"),
+    DataColumn("reason", "Reason"),
 )

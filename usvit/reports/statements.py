@@ -13,8 +13,9 @@ from usvit.records.run import (
     Data,
 )
 from usvit.reports.evaluations import facts_of_evaluation
-from usvit.reports.formatting import count, counted, decimals, estimate, listed, plural, spread
+from usvit.reports.formatting import count, decimals, estimate, spread
 from usvit.reports.run_files import Run
+from usvit.wording import counted, listed, plural
 
 RESIZED = {
     "pad": "padded with black to a square around its centre, then resized to",

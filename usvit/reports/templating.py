@@ -5,7 +5,7 @@ import functools
 import hashlib
 from importlib.resources import files
 
-from jinja2 import ChainableUndefined, Environment, PackageLoader
+from jinja2 import ChainableUndefined, ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 
 from usvit.reports.formatting import (
@@ -16,17 +16,19 @@ from usvit.reports.formatting import (
     duration,
     estimate,
     interval,
-    listed,
     p_words,
-    plural,
 )
+from usvit.wording import listed, plural
+
+LOADERS = (PackageLoader("usvit.reports"), PackageLoader("usvit.documents"))
+"""Where the templates are that other packages include."""
 
 
 @functools.cache
 def environment() -> Environment:
     """Templates of ``usvit.reports``, with the functions of ``formatting`` as filters."""
     made = Environment(
-        loader=PackageLoader("usvit.reports"),
+        loader=ChoiceLoader(LOADERS),
         autoescape=True,
         undefined=_NotRecorded,
         finalize=lambda value: NOT_RECORDED if value is None else value,

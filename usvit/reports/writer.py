@@ -5,13 +5,14 @@ from pathlib import Path
 
 from usvit.arguments import checked_arguments
 from usvit.data.datasets import root_from_environment
+from usvit.documents import markdown_document
 from usvit.errors import UsvitError, unknown
 from usvit.files import write_bytes, write_text
 from usvit.records import fitting
 from usvit.reports.author_answers import Answers, read_answers
 from usvit.reports.content import Options, ReportContent, gather
-from usvit.reports.markdown import markdown
 from usvit.reports.page import overview, page
+from usvit.reports.report_document import report_document
 from usvit.reports.workbook import workbook
 
 FORMATS = ("svg", "pdf")
@@ -122,9 +123,9 @@ def _write(content: ReportContent, folder: Path, formats: tuple[str, ...]) -> Wr
                 path = folder / "figures" / f"{plot.name}.{suffix}"
                 plot.save(path, folder)
                 figures.append(path)
-    shown = {plot.title: f"figures/{plot.name}.svg" for plot in plots} if "svg" in formats else {}
+    shown = {plot.name: f"figures/{plot.name}.svg" for plot in plots} if "svg" in formats else {}
     with fitting(content.run.folder):
-        text = markdown(content, shown)
+        text = markdown_document(report_document(content), shown)
         book = workbook(content)
     write_text(folder / "report.md", text)
     write_bytes(folder / "report.xlsx", book)

@@ -3,8 +3,9 @@
 from contextlib import nullcontext
 from pathlib import Path
 
-from usvit.arguments import checked_arguments
-from usvit.evaluation import Columns, open_predictions, repeats_section
+from usvit.config.evaluation import Columns, PredictionSettings
+from usvit.config.keywords import takes_settings
+from usvit.evaluation import open_predictions, repeats_section
 from usvit.records import RepeatabilityRecord, fitting
 from usvit.retesting.output import head, output_folder, written
 
@@ -16,16 +17,13 @@ SPLIT_BY_IMAGE = (
 )
 
 
-@checked_arguments
+@takes_settings
 def repeatability(
     predictions: str | Path,
+    settings: PredictionSettings,
     *,
     repeats: str | None = None,
     columns: Columns = USUAL,
-    positive: str | None = None,
-    manifest: Path | None = None,
-    metadata: Path | None = None,
-    allow_contaminated: bool = False,
     out: str | Path | None = None,
 ) -> RepeatabilityRecord:
     """Measure how far the scores of repeats differ, from predictions that exist; no network runs.
@@ -35,11 +33,7 @@ def repeatability(
         repeats: column of the table or of its manifest whose equal values name the repeats of one thing, such as a
             lesion's id. None takes the near-duplicates of one frame, which usvit groups.
         columns: which column of the table holds what; a run's columns are known.
-        positive: the positive class; None takes the run's own, or 'malignant'.
-        manifest: Parquet file with more columns of the images; None takes the run's own.
-        metadata: model.json of the network that made the table; None takes the run's own.
-        allow_contaminated: go on if a tested data set is one that a foundation model behind the network was
-            pre-trained on. A run has its own setting.
+        settings: see ``PredictionSettings``.
         out: folder to write repeatability.json and repeatability.html into; None writes none.
 
     Returns:
@@ -59,14 +53,7 @@ def repeatability(
     if folder is not None:
         folder.refuse_other_files()
     with fitting(path):
-        found = open_predictions(
-            path,
-            columns=columns,
-            positive=positive,
-            manifest=manifest,
-            metadata=metadata,
-            allow_contaminated=allow_contaminated,
-        )
+        found = open_predictions(path, settings=settings, columns=columns)
         section, pairs = repeats_section(found, repeats)
     warnings = [*found.warnings]
     if found.split_by_image:

@@ -1,9 +1,9 @@
 """Data classes that the modules of batch scoring exchange; imports neither torch nor pydicom.
 
 Items are found (``discovery``), read in worker processes (``reading``), scored (``ensemble``, ``pipeline``), kept in a
-journal (``journal``) and written as tables (``tables``) and DICOM (``dicom_out``). Only ``ScoringItem`` and ``Facts``
-hold data about a person. It leaves the process as a pseudonym only (``usvit.pseudonyms``), unless the user asks to keep
-it.
+journal (``journal``) and written as tables (``tables``) and DICOM (``dicom_out``). Only ``ScoringItem`` and
+``ItemFacts`` hold data about a person. It leaves the process as a pseudonym only (``usvit.pseudonyms``), unless the
+user asks to keep it.
 """
 
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ class ScoringItem:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ItemFacts:
     """Facts from the header of a file. All but the first five are private."""
 
     kind: str

@@ -17,7 +17,7 @@ from usvit.scoring.abstention import Zone, decide_or_abstain
 from usvit.scoring.calibration import group_of
 from usvit.scoring.ensemble import Ensemble, Outputs, Scores
 from usvit.scoring.inference import Inference
-from usvit.scoring.items import DESCRIPTION, FAILURES, Done, Facts, Failure, Frame, ScoringItem
+from usvit.scoring.items import DESCRIPTION, FAILURES, Done, Failure, Frame, ItemFacts, ScoringItem
 from usvit.scoring.journal import Batch
 from usvit.scoring.reading.workers import End, Message
 
@@ -40,7 +40,7 @@ class Describer:
     zone: Zone | None = None
     """Probabilities on which to abstain."""
 
-    def row(self, item: ScoringItem, facts: Facts, frame: Frame, scores: Scores, k: int) -> dict[str, Any]:
+    def row(self, item: ScoringItem, facts: ItemFacts, frame: Frame, scores: Scores, k: int) -> dict[str, Any]:
         """Return one row of ``scores.csv``, with the near-duplicate description of its image.
 
         ``seen`` refers to identical pixels here. Near-duplicates are searched when the tables are written
@@ -154,7 +154,7 @@ def _gathered(
             gathering.chunk = seq // CHUNK
         if item is not gathering.item:
             gathering.begin(item, known(seq))
-        if isinstance(event, Facts):
+        if isinstance(event, ItemFacts):
             gathering.learn(seq, event)
         elif isinstance(event, Frame):
             gathering.add(seq, event)
@@ -173,7 +173,7 @@ def _gathered(
 class _Gathered:
     """A batch whose frames have not been scored."""
 
-    frames: list[tuple[int, ScoringItem, Facts, Frame]] = field(default_factory=list)
+    frames: list[tuple[int, ScoringItem, ItemFacts, Frame]] = field(default_factory=list)
     batch: Batch = field(default_factory=Batch)
     """The failures and the ends of items."""
 
@@ -217,7 +217,7 @@ class _Gathering:
     size: int
     chunk: int = -1
     item: ScoringItem | None = None
-    facts: Facts | None = None
+    facts: ItemFacts | None = None
     done: Done = field(default_factory=Done)
     gathered: _Gathered = field(default_factory=_Gathered)
     changed: bool = False
@@ -237,7 +237,7 @@ class _Gathering:
         self.item, self.facts, self.done, self.told = item, None, done, bool(done.frames)
         self.changed = False
 
-    def learn(self, seq: int, facts: Facts) -> None:
+    def learn(self, seq: int, facts: ItemFacts) -> None:
         """Store the facts of the item, and fail it if an interrupted job scored frames of a different file."""
         self.facts = facts
         if self.done.file_sha256 not in (None, facts.file_sha256):

@@ -22,7 +22,7 @@ from usvit.pseudonyms import Pseudonyms, default_key_path
 from usvit.representation import Summarised
 from usvit.scoring.discovery.inputs import discover
 from usvit.scoring.ensemble import Ensemble
-from usvit.scoring.items import FAILURES, Done, Facts, Failure, ReadSettings, ScoringItem, score_columns
+from usvit.scoring.items import FAILURES, Done, Failure, ItemFacts, ReadSettings, ScoringItem, score_columns
 from usvit.scoring.leakage import marked
 from usvit.scoring.pipeline import Describer, scored
 from usvit.scoring.reading.item_reader import parse_frames, read_item
@@ -214,7 +214,7 @@ def _prepared(
     """Prepare images in memory as ``_read`` does the frames of a file."""
     prepare = Prepare(settings)
     for seq, (item, pixels) in enumerate(zip(items, images, strict=True)):
-        yield seq, item, Facts("picture", "", 1, None, (), "", "", "", "")
+        yield seq, item, ItemFacts("picture", "", 1, None, (), "", "", "", "")
         with refusing(Path(item.name)):
             frame = prepare(0, pixels, None, ())
         yield seq, item, frame

@@ -4,7 +4,7 @@ import torch
 from timm.data.mixup import Mixup as TimmMixup
 from timm.data.mixup import mixup_target
 
-from usvit.config import MixConfig
+from usvit.config.views import MixConfig
 from usvit.data.transforms import seeded
 from usvit.errors import UsvitError
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.data.datasets.upstream.layouts import class_tree, encoded
-from usvit.data.datasets.upstream.folder import open_folder
+from tests.upstream.sources.layouts import class_tree, encoded
 from usvit.data.loading import pixel_store
 from usvit.data.loading.image_store import ImageStore, StoredSource, fitted
 from usvit.errors import UsvitError
 from usvit.progress import NO_PROGRESS
+from usvit.upstream.sources.folder import open_folder
 
 SIDE = 40
 

@@ -185,3 +185,11 @@ def test_complex_weights_are_refused_in_every_format(tmp_path, suffix):
 def test_a_name_of_many_wrappers_is_read_in_linear_time(tmp_path):
     torch.save({"module." * 100_000 + "a": torch.zeros(1)}, tmp_path / "w.pth")
     assert list(read_state_dict(tmp_path / "w.pth")) == ["a"]
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".npz"])
+def test_a_file_that_cannot_be_sought_is_refused_with_advice(tmp_path, suffix):
+    path = tmp_path / f"w{suffix}"
+    path.symlink_to("/proc/self/mem")
+    with pytest.raises(UsvitError, match="cannot be read"):
+        read_state_dict(path)

@@ -3,13 +3,14 @@
 import pytest
 import torch
 
-from usvit.config import build, read_recipe, settings_for
-from usvit.config.pretrain import PretrainConfig
+from usvit.config import build
 from usvit.models.build import build_model
 from usvit.models.complexity import count
 from usvit.models.weights import Weights
 from usvit.models.zoo import ZOO, find_model
 from usvit.models.zoo.listing import counted
+from usvit.upstream.config.pretrain import PretrainConfig
+from usvit.upstream.config.sweep import read_recipe, settings_for
 
 ROWS = [
     # table, row, name, model.vit, parameters in millions, GFLOPs (both as printed)

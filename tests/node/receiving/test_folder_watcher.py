@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.node.images import image
-from usvit.config.node import WatchedFolderConfig
+from usvit.node.config.settings import WatchedFolderConfig
 from usvit.node.database import NodeDatabase
 from usvit.node.receiving.folder_watcher import FolderWatcher
 from usvit.node.receiving.instance_store import InstanceStore

@@ -82,9 +82,9 @@ def test_a_study_is_fetched_once(filled, archive, tmp_path, way):
 def test_c_move_sends_to_the_receiver_of_the_node(tmp_path):
     import threading
 
-    from usvit.config.node_file import load_node_config
     from usvit.files import write_text
     from usvit.node.child_process import ChildProcess
+    from usvit.node.config.file import load_node_config
 
     port = a_free_port()
     with orthanc_server(tmp_path / "orthanc", DicomModalities={"node": ["USVIT", "127.0.0.1", port]}) as orthanc:

@@ -14,8 +14,8 @@ import pytest
 from tests.data.conftest import speckle
 from tests.node.images import ROOT, image, images, settings, storescu, write_config
 from tests.programs import tool, until
-from usvit.config.node_file import load_node_config
 from usvit.node.child_process import ChildProcess
+from usvit.node.config.file import load_node_config
 from usvit.node.database import NodeDatabase
 from usvit.pseudonyms import Pseudonyms
 

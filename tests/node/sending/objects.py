@@ -9,7 +9,7 @@ import pydicom
 from pydicom.uid import ComprehensiveSRStorage, ExplicitVRLittleEndian, generate_uid
 
 from tests.data.conftest import speckle, write_dicom
-from usvit.config.node import NodeConfig, PeerConfig, SendConfig
+from usvit.node.config.settings import NodeConfig, PeerConfig, SendConfig
 from usvit.node.database import NodeDatabase, insert
 
 CAPTURE = "1.2.840.10008.5.1.4.1.1.7"

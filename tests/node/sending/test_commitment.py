@@ -10,7 +10,7 @@ from pynetdicom.sop_class import StorageCommitmentPushModel
 from tests.node.peers import TITLE, report_on
 from tests.node.sending.objects import Queue, ae, config_of, uid_of
 from tests.programs import a_free_port, orthanc_server
-from usvit.config.node import NodeConfig
+from usvit.node.config.settings import NodeConfig
 from usvit.node.sending import on_event_report
 from usvit.node.sending.delivery_process import PeerDelivery
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.node.sending.objects import CAPTURE, REPORT, STATE, Queue, ae, config_of, uid_of
 from tests.programs import a_free_port, storescp, until
-from usvit.config.node import PeerConfig
+from usvit.node.config.settings import PeerConfig
 from usvit.node.sending import run_sender
 from usvit.node.sending.delivery_process import HOLDS, PeerDelivery, wait_after
 
@@ -175,7 +175,7 @@ def test_a_dry_run_sends_nothing(queue, archive):
 
 @pytest.mark.slow
 def test_the_process_delivers_to_storescp_over_tls_and_stops(queue, tmp_path, pem):
-    from usvit.config.node import NodeTlsConfig
+    from usvit.node.config.settings import NodeTlsConfig
 
     port = a_free_port()
     tls = NodeTlsConfig(ca=pem["ca.pem"], certificate=pem["client.pem"], private_key=pem["client.key"])

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from usvit.config.node import NodeConfig
 from usvit.node import NodeDatabase
+from usvit.node.config.settings import NodeConfig
 from usvit.pseudonyms import Pseudonyms
 
 NOW = 1_800_000_000.0

@@ -18,7 +18,7 @@ from pynetdicom.sop_class import SecondaryCaptureImageStorage, Verification
 from typer.testing import CliRunner
 
 from tests.node.watching.conftest import FilledNode
-from usvit.cli.node import app
+from usvit.node.cli.node import app
 from usvit.node.watching import check_node
 
 

@@ -10,7 +10,7 @@ import pydicom
 import pytest
 
 from tests.scoring.dicom_out.product_cases import KNOWN, SETTINGS, cut_source, make, person, row, rows, scored, swap
-from usvit.scoring.items import Facts, Frame, ScoringItem
+from usvit.scoring.items import Frame, ItemFacts, ScoringItem
 from usvit.scoring.reading import item_reader
 from usvit.scoring.reading.item_reader import file_sha256_of, read_again, read_item
 
@@ -82,7 +82,7 @@ def test_a_loop_that_is_exchanged_while_its_best_frames_are_sought_gives_those_o
 
     monkeypatch.setattr(item_reader, "quality", exchanging)
     found = [one for one in read_item(item, settings) if one is not None]
-    assert [type(one) for one in found] == [Facts, Frame, Frame]
+    assert [type(one) for one in found] == [ItemFacts, Frame, Frame]
     assert found[0] == known[0]
     assert [one.pixel_sha256 for one in found[1:]] == [one.pixel_sha256 for one in known[1:]]
 

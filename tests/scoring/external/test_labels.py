@@ -193,6 +193,7 @@ def test_an_instance_of_two_pictures_is_refused(join, tmp_path, folder, truth):
         (lambda t: t.drop(columns="path"), {}, "no column by which to find the scored images"),
         (lambda t: t, {"join": "paht"}, "Nearest: path"),
         (lambda t: t, {"join": "path=file"}, "Unknown column 'file'"),
+        (lambda t: t.rename(columns={"path": "File"}), {"join": "File"}, "not what it holds. Write --join KIND=File"),
         (lambda t: t.assign(patient_id="P1").drop(columns="path"), {}, "--join original_patient_id=patient_id"),
         (lambda t: t.replace("malignant", "malig"), {}, "holds a word that is not a class of the model"),
         (lambda t: t, {"words": {"x": "malig"}}, "Unknown class 'malig'"),

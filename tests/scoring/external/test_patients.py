@@ -1,7 +1,5 @@
 """Patients of the label table make the groups of images that do not name theirs; contradictions are refused."""
 
-from dataclasses import replace
-
 import pandas as pd
 import pytest
 
@@ -51,7 +49,7 @@ def test_patients_that_contradict_the_images_or_themselves_are_refused(folder, t
     ):
         change.to_csv(tmp_path / "labels.csv", index=False)
         with pytest.raises(UsvitError, match=says):
-            with_patients(scored, replace(table_of(folder), path=tmp_path / "labels.csv"))
+            with_patients(scored, table_of(folder).model_copy(update={"path": tmp_path / "labels.csv"}))
     with pytest.raises(UsvitError, match="both say which patient"):
         with_patients(scored, table_of(folder, join="patient"))
     with pytest.raises(UsvitError, match="Unknown column 'who'"):

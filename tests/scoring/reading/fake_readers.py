@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from usvit.data.io.bad_image import BadImage
-from usvit.scoring.items import Facts, Failure, Frame, ReadSettings, ScoringItem
+from usvit.scoring.items import Failure, Frame, ItemFacts, ReadSettings, ScoringItem
 
 SETTINGS = ReadSettings(image_size=32, resize="squash", crop="whole")
 
@@ -20,11 +20,11 @@ def frame(number: int, side: int = 32) -> Frame:
     return Frame(number, np.full((side, side, 3), number % 256, np.uint8), f"{number}", (), 0.5)
 
 
-def facts(n_frames: int, device: str = "") -> Facts:
-    return Facts("picture", "0" * 64, n_frames, None, (), "", "", "", device)
+def facts(n_frames: int, device: str = "") -> ItemFacts:
+    return ItemFacts("picture", "0" * 64, n_frames, None, (), "", "", "", device)
 
 
-def read(item: ScoringItem, settings: ReadSettings) -> Iterator[Facts | Frame | Failure | None]:
+def read(item: ScoringItem, settings: ReadSettings) -> Iterator[ItemFacts | Frame | Failure | None]:
     """``word:number``: one frame each, or as the word says.
 
     "killed" kills its process once, halfway, and leaves a file at its ``location``.

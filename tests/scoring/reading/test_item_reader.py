@@ -30,7 +30,7 @@ from usvit.data.loading.pixel_store import PixelStore
 from usvit.data.transforms.preprocessing import Preprocessing
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
-from usvit.scoring.items import FAILURES, Facts, Failure, ReadSettings, ScoringItem
+from usvit.scoring.items import FAILURES, Failure, ItemFacts, ReadSettings, ScoringItem
 from usvit.scoring.reading import item_reader
 from usvit.scoring.reading.item_reader import file_sha256_of, parse_frames, read_again, read_item
 
@@ -96,7 +96,7 @@ def test_a_dicom_file_s_facts_come_first_and_then_its_frame(tmp_path):
         BurnedInAnnotation="YES",
     )
     facts, frame = outcome(path)
-    assert facts == Facts(
+    assert facts == ItemFacts(
         kind="dicom",
         file_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         n_frames=1,
@@ -120,7 +120,7 @@ def test_a_dicom_file_s_facts_come_first_and_then_its_frame(tmp_path):
 def test_a_picture_has_no_header_to_speak_of(tmp_path):
     path = save(speckle(2), tmp_path / "a.jpg")
     facts, frame = outcome(path)
-    assert facts == Facts("picture", hashlib.sha256(path.read_bytes()).hexdigest(), 1, None, (), "", "", "", "")
+    assert facts == ItemFacts("picture", hashlib.sha256(path.read_bytes()).hexdigest(), 1, None, (), "", "", "", "")
     assert (frame.number, frame.pixels.shape, frame.pixels.dtype) == (0, (48, 48, 3), np.uint8)
 
 
@@ -196,7 +196,7 @@ def test_the_policy_chooses_frames_in_their_order(loop, policy, expected):
 
 def test_a_sign_of_life_is_given_for_each_frame_that_is_compared(loop):
     found = list(read_item(item(loop), settings(frames="top:2")))
-    assert isinstance(found[0], Facts)
+    assert isinstance(found[0], ItemFacts)
     assert found[1:11] == [None] * 10
     assert len(found) == 13
 
@@ -210,7 +210,7 @@ def test_a_table_s_frame_wins_over_the_policy(loop):
     _, frame = outcome(loop, frame=3, frames="middle")
     assert frame.number == 3
     facts, failure = outcome(loop, frame=10)
-    assert isinstance(facts, Facts)
+    assert isinstance(facts, ItemFacts)
     assert (failure.code, failure.frame) == ("no_such_frame", 10)
     _, failure = outcome(save(speckle(1), loop.parent / "a.png"), frame=1)
     assert (failure.code, failure.frame) == ("no_such_frame", 1)
@@ -252,7 +252,7 @@ def test_a_header_that_claims_endless_frames_ends(loop, monkeypatch):
     monkeypatch.setattr(item_reader.DicomFile, "frame", refuse)
     for policy in ("all", "top:2"):
         facts, *failures = outcome(loop, frames=policy)
-        assert isinstance(facts, Facts)
+        assert isinstance(facts, ItemFacts)
         assert [(failure.code, failure.frame) for failure in failures] == [
             *(("truncated", number) for number in range(4)),
             ("damaged", None),
@@ -294,7 +294,7 @@ def test_each_kind_of_bad_file_has_its_code(tmp_path):
     bad = save(speckle(1), tmp_path / "cut.png")
     bad.write_bytes(bad.read_bytes()[:-600])
     facts, failure = outcome(bad)
-    assert isinstance(facts, Facts)
+    assert isinstance(facts, ItemFacts)
     assert (failure.code, failure.frame) == ("truncated", None)  # the whole file: it has no other frame
 
 
@@ -330,7 +330,7 @@ def test_whatever_a_decoder_raises_is_a_failure(tmp_path, monkeypatch, error, co
 
     monkeypatch.setattr(item_reader.PictureFile, "frame", fail)
     facts, failure = outcome(save(speckle(1), tmp_path / "a.png"))
-    assert isinstance(facts, Facts)
+    assert isinstance(facts, ItemFacts)
     assert failure.code == code
     monkeypatch.setattr(item_reader, "kind_of", fail)
     assert failed(tmp_path / "a.png") == code
@@ -471,7 +471,7 @@ FUZZ = """
     from pathlib import Path
     import numpy as np
     from usvit.scoring.reading.item_reader import read_item
-    from usvit.scoring.items import FAILURES, Facts, Failure, Frame, ScoringItem, ReadSettings
+    from usvit.scoring.items import FAILURES, ItemFacts, Failure, Frame, ScoringItem, ReadSettings
 
     warnings.simplefilter("ignore")
     settings = ReadSettings(32, "pad", "tissue", thumbnail_side=16)
@@ -487,7 +487,7 @@ FUZZ = """
             target = path.with_name("mutated")
             target.write_bytes(data)
             found = [*read_item(ScoringItem("m", str(target)), settings)]
-            assert isinstance(found[0], Facts) or (len(found) == 1 and isinstance(found[0], Failure)), found
+            assert isinstance(found[0], ItemFacts) or (len(found) == 1 and isinstance(found[0], Failure)), found
             for one in found[1:]:
                 assert isinstance(one, (Frame, Failure)), one
             outcomes |= {one.code if isinstance(one, Failure) else "read" for one in found[1:] or found}

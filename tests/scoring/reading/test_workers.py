@@ -16,7 +16,7 @@ from tests.scoring.reading import fake_readers
 from tests.scoring.reading.fake_readers import SETTINGS
 from usvit.errors import UsvitError
 from usvit.limited import worker
-from usvit.scoring.items import FAILURES, Facts, Failure, Frame, ScoringItem
+from usvit.scoring.items import FAILURES, Failure, Frame, ItemFacts, ScoringItem
 from usvit.scoring.reading import workers
 from usvit.scoring.reading.workers import End, Readers, WorkerFailure
 
@@ -117,7 +117,7 @@ def test_messages_come_in_the_order_of_items_whoever_is_faster():
     names = [f"slow:{ms}" for ms in (200, 1, 50, 2, 90, 3)]
     with readers(count=3) as pool:
         got = [(number, type(message).__name__) for number, _, message in pool.read(items(*names))]
-    assert got == [(number, kind) for number in range(6) for kind in ("Facts", "Frame", "End")]
+    assert got == [(number, kind) for number in range(6) for kind in ("ItemFacts", "Frame", "End")]
 
 
 def test_pixels_arrive_as_they_were():
@@ -133,7 +133,7 @@ def test_several_processes_work_at_once(tmp_path):
     """Each of two waits until the other is there."""
     with readers(count=2) as pool:
         both = [(number, ScoringItem("meet", str(tmp_path))) for number in range(2)]
-        pids = {message.device for *_, message in pool.read(both) if isinstance(message, Facts)}
+        pids = {message.device for *_, message in pool.read(both) if isinstance(message, ItemFacts)}
     assert len(pids) == 2
 
 
@@ -166,7 +166,7 @@ def test_a_file_that_hangs_costs_itself_and_its_worker(end, impatient):
 
         pids, codes = {}, []
         for _, item, message in pool.read(found()):
-            if isinstance(message, Facts):
+            if isinstance(message, ItemFacts):
                 pids[item.name] = int(message.device)
             elif isinstance(message, Failure):
                 codes.append((item.name, message.code))
@@ -260,7 +260,7 @@ def test_workers_serve_one_reading_after_the_other():
             message.device
             for _ in range(3)
             for *_, message in pool.read(items("ok:1", "ok:2"))
-            if isinstance(message, Facts)
+            if isinstance(message, ItemFacts)
         }
     assert len(pids) == 1
 
@@ -277,7 +277,7 @@ def test_no_process_outlives_its_readers_nor_an_error_in_the_consumer(tmp_path):
 def test_a_reading_given_up_half_way_leaves_the_readers_in_order():
     with readers(count=2) as pool:
         for _, item, message in pool.read(items("ok:1", "hang", "hang")):
-            if item.name == "hang" and isinstance(message, Facts):
+            if item.name == "hang" and isinstance(message, ItemFacts):
                 pid = int(message.device)
                 break
         assert told(pool, "ok:1", "ok:2") == {"ok:1": [1], "ok:2": [2]}
@@ -401,7 +401,7 @@ import sys, os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 {imports}
 from tests.scoring.reading import fake_readers
-from usvit.scoring.items import Facts, ScoringItem
+from usvit.scoring.items import ItemFacts, ScoringItem
 from usvit.scoring.reading.workers import Readers
 
 pool = Readers(fake_readers.SETTINGS, workers=2, timeout=300, memory_gb=None, reader=fake_readers.read)
@@ -412,7 +412,7 @@ PRINT_AND_HANG = """
 with pool:
     found = [(k, ScoringItem("frames:2" if k < 2 else "{end}", "")) for k in range(4)]
     for _, item, message in pool.read(found):
-        if isinstance(message, Facts):
+        if isinstance(message, ItemFacts):
             print(message.device, flush=True)
 """
 
@@ -467,5 +467,5 @@ def test_a_file_whose_reader_the_system_killed_is_read_once_more_and_no_frame_tw
     with readers(count=1) as pool:
         messages = [(number, one) for number, _, one in pool.read(given)]
     assert [one.number for number, one in messages if number == 0 and isinstance(one, Frame)] == list(range(6))
-    assert sum(isinstance(one, Facts) for number, one in messages if number == 0) == 1
+    assert sum(isinstance(one, ItemFacts) for number, one in messages if number == 0) == 1
     assert not [one for _, one in messages if isinstance(one, Failure)] and (tmp_path / "mark").exists()

@@ -2,7 +2,7 @@
 
 import typer
 
-from usvit.cli.data import audit, cards, coarse, link, phantom, prepare, preview, split
+from usvit.cli.data import audit, cards, link, phantom, prepare, preview, split
 
 app = typer.Typer(help="Show, check, audit and split data sets, and write the phantom data set.", no_args_is_help=True)
 app.command("list")(cards.list_)
@@ -13,4 +13,3 @@ app.command("link")(link.link)
 app.command("split")(split.split)
 app.command("preview")(preview.preview)
 app.command("phantom")(phantom.phantom)
-app.command("coarse")(coarse.coarse)

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
+from usvit.config.own_table import TableSettings
 from usvit.errors import EXIT_PARTLY, UsvitError
 
 if TYPE_CHECKING:
     from usvit.data.audit import Audit
 
 
+@takes_options()
 def audit(
+    *,
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -22,11 +26,7 @@ def audit(
         ),
     ] = None,
     data_root: o.DataRoot = None,
-    table: o.Table = None,
-    path_col: o.PathCol = None,
-    label_col: o.LabelCol = None,
-    patient_col: o.PatientCol = None,
-    positive: o.Positive = None,
+    own: TableSettings,
     out: Annotated[Path | None, typer.Option(help="Folder to write. (default: audits/<data>)")] = None,
     skip_bad: o.SkipBad = False,
     keep_ids: o.KeepIds = False,
@@ -39,13 +39,12 @@ def audit(
     from usvit.progress import make_progress
     from usvit.reports import audit
 
-    own = o.own_table(table, path_col, label_col, patient_col, positive)
-    named = o.named_dataset(dataset, own)
+    named = own.dataset(dataset)
     if named is None:
         raise UsvitError("Name the data set with --dataset, or describe your own table with --table or --path-col.")
     result, folder = audit(
         named,
-        **own.get("data", {}),
+        **own.data(),
         data_root=o.data_roots(data_root),
         out=out,
         skip_bad=skip_bad,

@@ -7,20 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
+from usvit.config.own_table import TableSettings
 from usvit.errors import EXIT_PARTLY
 
 
+@takes_options()
 def prepare(
+    *,
     dataset: Annotated[
         str,
         typer.Argument(help="A name from 'usvit data list' or your own card (.md), or several joined by '+'."),
     ],
     data_root: o.DataRoot = None,
-    table: o.Table = None,
-    path_col: o.PathCol = None,
-    label_col: o.LabelCol = None,
-    patient_col: o.PatientCol = None,
-    positive: o.Positive = None,
+    own: TableSettings,
     fetch: Annotated[
         bool, typer.Option("--fetch", help="Download the data set to DIR/NAME, if its card has a licensed address.")
     ] = False,
@@ -47,7 +47,7 @@ def prepare(
 
     summary = prepare_data(
         dataset,
-        own=OwnTable.of(o.own_table(table, path_col, label_col, patient_col, positive).get("data", {})),
+        own=OwnTable.of(own.data()),
         roots=o.data_roots(data_root),
         out=out,
         fetch=fetch,

@@ -7,19 +7,19 @@ from typing import Annotated
 import typer
 
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
+from usvit.config.own_table import TableSettings
 
 
+@takes_options()
 def split(
+    *,
     out: Annotated[
         Path, typer.Option(help="CSV file to write, with columns dataset, image_id, fold and part.", metavar="FILE")
     ],
     dataset: o.Dataset = None,
     data_root: o.DataRoot = None,
-    table: o.Table = None,
-    path_col: o.PathCol = None,
-    label_col: o.LabelCol = None,
-    patient_col: o.PatientCol = None,
-    positive: o.Positive = None,
+    own: TableSettings,
     manifest: o.Manifest = None,
     keep_list: o.KeepList = None,
     scheme: Annotated[
@@ -53,9 +53,8 @@ def split(
         data__keep_label_conflicts=keep_conflicts,
         data__keep_ids=keep_ids,
     )
-    own = o.own_table(table, path_col, label_col, patient_col, positive)
     summary = datasets.split(
-        dataset if manifest else o.named_dataset(dataset, own),
+        dataset if manifest else own.dataset(dataset),
         out,
         manifest=manifest,
         scheme=scheme,
@@ -65,7 +64,7 @@ def split(
         unit=split_by,
         seed=seed,
         data_root=o.data_roots(data_root),
-        overrides=merge(merge(options, own), parse_overrides(set_ or [])),
+        overrides=merge(merge(options, {"data": own.data()}), parse_overrides(set_ or [])),
         progress=make_progress(),
     )
     if json_:

@@ -1,6 +1,5 @@
 from .augmented_dataset import AugmentedDataset as AugmentedDataset
 from .augmented_dataset import readable as readable
-from .crop_batches import CropBatches as CropBatches
 from .device_batches import DeviceBatches as DeviceBatches
 from .device_batches import train_batches as train_batches
 from .device_store import DeviceStore as DeviceStore
@@ -17,7 +16,6 @@ from .manifest_dataset import load_dataset as load_dataset
 from .pixel_store import PixelStore as PixelStore
 from .pixel_store import Store as Store
 from .pixel_store import TrainBatches as TrainBatches
+from .pixel_store import _Augmented as _Augmented
 from .pixel_store import eval_batches as eval_batches
 from .prefetch import copied_ahead as copied_ahead
-from .sign_batches import SignBatches as SignBatches
-from .sign_batches import phantom_store as phantom_store

@@ -162,7 +162,7 @@ def _from_usvit(spec: ModelSpec) -> Weights:
     if not file.is_file():
         raise UsvitError(
             f"The weights that ship with usvit are missing ({file}). Install usvit again, or make them: "
-            "python -m usvit.experiments.phantom_weights"
+            "python -m usvit.upstream.phantom_weights"
         )
     metadata = load_metadata(file)
     assert metadata is not None and metadata.architecture is not None

@@ -20,8 +20,8 @@ from pynetdicom.sop_class import (  # type: ignore[attr-defined]
     StudyRootQueryRetrieveInformationModelMove,
 )
 
-from usvit.config.node import PeerConfig
 from usvit.files import disk_errors
+from usvit.node.config.settings import PeerConfig
 from usvit.node.receiving.instance_store import InstanceStore, Outcome, is_uid
 from usvit.node.receiving.sop_classes import TRANSFER_SYNTAXES
 from usvit.node.receiving.storage_scp import STATUSES, receive_into, store_received

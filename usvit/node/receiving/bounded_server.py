@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from pynetdicom.transport import RequestHandler, ThreadedAssociationServer
 
-from usvit.config.node import AllowedSender, ReceiveConfig
 from usvit.node.bounded_association import AssociationLimits, BoundedSocket
+from usvit.node.config.settings import AllowedSender, ReceiveConfig
 
 SPARE = 8
 """Connections beyond ``max_associations``, which are told that there are too many; further ones are closed at once."""

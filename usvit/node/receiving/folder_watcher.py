@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from usvit.config.node import WatchedFolderConfig
 from usvit.data.io import HEAD_BYTES, kind_of
 from usvit.errors import UsvitError
 from usvit.files import folder_within, regular_file
+from usvit.node.config.settings import WatchedFolderConfig
 from usvit.node.receiving.instance_store import InstanceStore, Outcome
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from usvit.config.node import DEFAULT_INSTANCE_MB, NodeConfig
 from usvit.data.io import BadImage, DicomIdentity, PatientIdentity, read_dicom_identity
+from usvit.node.config.settings import DEFAULT_INSTANCE_MB, NodeConfig
 from usvit.node.database import NodeDatabase, add_event, count, insert
 from usvit.node.patients import CONFLICT, compare_patient
 from usvit.pseudonyms import Pseudonyms

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from usvit.arguments import checked_arguments
-from usvit.config.node import NodeConfig, PeerConfig
-from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError, shortened, unknown
 from usvit.files import disk_errors, for_the_owner_alone, locked
+from usvit.node.config.file import load_node_config
+from usvit.node.config.settings import NodeConfig, PeerConfig
 from usvit.node.database import NodeDatabase, add_event
 from usvit.node.receiving.archives import ArchivedInstance, DimseArchive, WebArchive
 from usvit.node.receiving.instance_store import InstanceStore, Outcome, is_uid

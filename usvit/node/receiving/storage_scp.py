@@ -23,9 +23,9 @@ import pynetdicom
 from pynetdicom import AE, dimse_messages, evt
 from pynetdicom.sop_class import StorageCommitmentPushModel, Verification  # type: ignore[attr-defined]
 
-from usvit.config.node import NodeConfig, ReceiveConfig
 from usvit.node.bounded_association import BoundedMessages
 from usvit.node.child_process import report_ready
+from usvit.node.config.settings import NodeConfig, ReceiveConfig
 from usvit.node.database import NodeDatabase, add_event, count
 from usvit.node.receiving.bounded_server import BoundedServer, limits_of, may_send
 from usvit.node.receiving.instance_store import InstanceStore, Outcome

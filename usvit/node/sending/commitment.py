@@ -17,7 +17,7 @@ from pynetdicom.sop_class import (  # type: ignore[attr-defined]
     StorageCommitmentPushModelInstance,
 )
 
-from usvit.config.node import NodeConfig, SendConfig
+from usvit.node.config.settings import NodeConfig, SendConfig
 from usvit.node.database import NodeDatabase, add_event, count
 
 ALL_COMMITTED, SOME_FAILED = 1, 2

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from usvit.config.node import NodeConfig, PeerConfig, SendConfig
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
 from usvit.node.child_process import report_ready
+from usvit.node.config.settings import NodeConfig, PeerConfig, SendConfig
 from usvit.node.database import NodeDatabase, add_event, count
 from usvit.node.sending.answers import OUT_OF_RESOURCES, Answer, Outgoing, PeerUnavailable
 from usvit.node.sending.commitment import CommitmentRequests

@@ -11,9 +11,9 @@ from dicomweb_client.api import DICOMwebClient
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
-from usvit.config.node import PeerConfig
 from usvit.errors import UsvitError
 from usvit.files import read_bytes
+from usvit.node.config.settings import PeerConfig
 from usvit.node.sending.answers import PeerUnavailable
 from usvit.web import AnswerRefused, WebLimits, bounded_connection
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from pydicom.uid import MediaStorageDirectoryStorage
 
 from usvit.arguments import checked_arguments
-from usvit.config.node import NodeTlsConfig, PeerConfig
 from usvit.data.io import is_dicom
 from usvit.errors import UsvitError, shortened
 from usvit.files import (
@@ -30,6 +29,7 @@ from usvit.files import (
     refuse_link,
     sha256_of_file,
 )
+from usvit.node.config.settings import NodeTlsConfig, PeerConfig
 from usvit.node.sending.answers import Answer, Outgoing, PeerUnavailable
 from usvit.node.sending.store_scu import StoreScu, fits_one_association
 from usvit.node.sending.stow import StowClient

@@ -14,10 +14,10 @@ from pynetdicom.association import Association
 from pynetdicom.presentation import PresentationContext, build_context
 from pynetdicom.sop_class import StorageCommitmentPushModel, Verification  # type: ignore[attr-defined]
 
-from usvit.config.node import NodeTlsConfig, PeerConfig
 from usvit.errors import UsvitError
 from usvit.files import TEXT_BYTES, open_regular
 from usvit.node.bounded_association import AssociationLimits, client_handlers
+from usvit.node.config.settings import NodeTlsConfig, PeerConfig
 from usvit.node.sending.answers import Answer, Outgoing, PeerUnavailable
 
 MOST_CONTEXTS = 127

@@ -6,7 +6,7 @@ from typing import Any, Self
 import requests
 from pydicom import Dataset, dcmread
 
-from usvit.config.node import PeerConfig
+from usvit.node.config.settings import PeerConfig
 from usvit.node.sending.answers import DUPLICATE, Answer, Outgoing, PeerUnavailable
 from usvit.node.sending.dicomweb import dicomweb_client, dicomweb_session, http_status, unavailable
 

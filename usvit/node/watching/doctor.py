@@ -16,15 +16,16 @@ from pathlib import Path
 
 import usvit
 from usvit.arguments import checked_arguments
-from usvit.config.node import NodeConfig, NodeTlsConfig
-from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
 from usvit.node.checks import certificate_end, check_peer_files, check_port, check_rules, check_tls
+from usvit.node.config.file import load_node_config
+from usvit.node.config.settings import NodeConfig, NodeTlsConfig
 from usvit.node.database import NodeDatabase
+from usvit.node.records import NodeCheckRecord
 from usvit.node.watching.peers import DoctorFinding, check_peer
 from usvit.node.watching.status import read_status
 from usvit.pseudonyms import KEY_BYTES, Pseudonyms
-from usvit.records import NodeCheckRecord, check_record
+from usvit.records import check_record
 
 EXPIRES_SOON_DAYS = 30
 CLOCK_SECONDS = 60.0

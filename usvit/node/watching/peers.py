@@ -17,8 +17,8 @@ from pydicom.uid import (
     SecondaryCaptureImageStorage,
 )
 
-from usvit.config.node import NodeConfig, PeerConfig
 from usvit.node.bounded_association import AssociationLimits, client_handlers
+from usvit.node.config.settings import NodeConfig, PeerConfig
 from usvit.node.sending import dicomweb_session, http_status, tls_of_peer
 
 CLASSES = {

@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from usvit.node.records import NodeStatusRecord
 from usvit.node.watching.status import DELIVERY_STATES
-from usvit.records import NodeStatusRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -14,7 +14,7 @@ import shutil
 import sqlite3
 from dataclasses import dataclass
 
-from usvit.config.node import NodeConfig
+from usvit.node.config.settings import NodeConfig
 from usvit.node.database import NodeDatabase, add_event, count
 from usvit.node.watching.status import folder_bytes
 

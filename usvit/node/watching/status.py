@@ -13,13 +13,14 @@ from typing import Any
 
 from usvit import __version__
 from usvit.arguments import checked_arguments
-from usvit.config.node import NodeConfig
-from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
 from usvit.files import read_json
+from usvit.node.config.file import load_node_config
+from usvit.node.config.settings import NodeConfig
 from usvit.node.database import NodeDatabase
 from usvit.node.patients import CONFLICT
-from usvit.records import NodeStatusRecord, check_record
+from usvit.node.records import NodeStatusRecord
+from usvit.records import check_record
 
 INSTANCE_STATES = ("stored", "scored", "failed", "ignored", "expired")
 STUDY_STATES = ("open", "ready", "scoring", "done", "left_alone", "failed", CONFLICT)

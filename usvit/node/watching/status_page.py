@@ -16,12 +16,12 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from usvit.config.node import NodeConfig
 from usvit.errors import UsvitError
+from usvit.node.config.settings import NodeConfig
+from usvit.node.page import node_page
+from usvit.node.records import NodeStatusRecord
 from usvit.node.watching.prometheus import CONTENT_TYPE, prometheus_text
 from usvit.node.watching.status import read_status
-from usvit.records import NodeStatusRecord
-from usvit.reports import node_page
 
 REQUEST_SECONDS = 5.0
 """Time in which a request must have arrived, and in which its answer must be taken."""

@@ -16,7 +16,7 @@ from usvit.scoring.dicom_out.overlay import Saliency, saliency_of
 from usvit.scoring.dicom_out.products import Order, Product, products_or_trouble
 from usvit.scoring.engines import Reading
 from usvit.scoring.ensemble import Ensemble
-from usvit.scoring.items import Facts, Frame, ScoringItem
+from usvit.scoring.items import Frame, ItemFacts, ScoringItem
 from usvit.scoring.journal import SCORED, Journal, batched
 from usvit.scoring.reading.workers import End, Readers, WorkerFailure
 
@@ -155,7 +155,7 @@ def _with_saliency(
         if fresh:
             rows, saliency, fresh, changed = rows_of(seq), {}, False, False
             shown = set(shown_frames(rows, scorer))
-        if isinstance(message, Facts) and rows and message.file_sha256 != rows[0]["file_sha256"]:
+        if isinstance(message, ItemFacts) and rows and message.file_sha256 != rows[0]["file_sha256"]:
             shown, changed = set(), True  # do not draw the map of another image
         if isinstance(message, Frame) and message.number in shown:
             maps = [saliency_of(member.trained, message.pixels) for member in ensemble.members]

@@ -1,17 +1,15 @@
 """Unit of analysis of an external test: frames, or one row per item, study or patient."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
+from usvit.config.evaluation import RollUp, Unit
 from usvit.errors import unknown
 from usvit.scoring.external.scored_set import ScoredSet
 from usvit.scoring.items import PRIVATE_COLUMNS
 
-Unit = Literal["frame", "item", "study", "patient"]
-RollUp = Literal["mean", "max"]
 DATASET = "external"
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import logit
 
+from usvit.config.evaluation import ExternalTestSettings, LabelTable, Unit
+from usvit.config.keywords import takes_settings
 from usvit.errors import UsvitError
 from usvit.estimate import content_of
 from usvit.evaluation import (
@@ -26,12 +28,12 @@ from usvit.evaluation import (
     write_evaluation,
 )
 from usvit.metrics.calibration_statistics import LOWEST_PROB, brier, calibration_line, reliability
-from usvit.metrics.prevalence import check_prevalence, prevalence_section
+from usvit.metrics.prevalence import prevalence_section
 from usvit.metrics.proportions import clustered_share, share
 from usvit.metrics.threshold_choice import outcome
 from usvit.records import MetricsRecord
 from usvit.scoring.calibration import LocalCalibration, read_calibration
-from usvit.scoring.external.counting import RollUp, Unit, predictions_of
+from usvit.scoring.external.counting import predictions_of
 from usvit.scoring.external.labels import (
     COPY,
     FAILED,
@@ -40,7 +42,6 @@ from usvit.scoring.external.labels import (
     UNLABELLED,
     WITHOUT_ID,
     LabelledSet,
-    LabelTable,
     join_labels,
 )
 from usvit.scoring.external.leakage import contamination_of_set, seen_check, without_seen
@@ -67,18 +68,12 @@ class FrozenPoint:
     reason: str | None
 
 
+@takes_settings
 def evaluate_scores(
     folder: Path,
     labels: LabelTable,
+    settings: ExternalTestSettings,
     *,
-    by: Mapping[str, Sequence[float] | None] | None = None,
-    unit: Unit = "frame",
-    roll_up: RollUp = "mean",
-    drop_seen: bool = False,
-    calibration: Path | None = None,
-    prevalence: float | None = None,
-    dataset: str | None = None,
-    allow_contaminated: bool = False,
     out: Path | None = None,
     command: str = "",
 ) -> tuple[MetricsRecord, Predictions]:
@@ -87,16 +82,7 @@ def evaluate_scores(
     Args:
         folder: folder that ``usvit score`` wrote.
         labels: the reference classes.
-        by: columns of the label table or of the scores that define subgroups, each with limits that cut it, or None.
-        unit: unit of analysis: each frame, or one row per item, study or patient.
-        roll_up: how several frames become one row: their mean (for several files, the mean of the means, as in
-            patients.csv), or the frame with the highest calibrated probability.
-        drop_seen: leave out groups of which the model has seen an image, instead of raising ``LeakageError``.
-        calibration: file that ``usvit recalibrate`` wrote; its temperature and thresholds replace those of the job.
-        prevalence: share of positives, in (0, 1), for which to compute PPV and NPV.
-        dataset: name of the data set that the images are from, or of several joined by '+'; None if a column
-            ``dataset`` of the label table names it, or if it is none of the public ones.
-        allow_contaminated: go on if a foundation model behind the networks was pre-trained on that data set.
+        settings: see ``ExternalTestSettings``.
         out: folder for metrics.json, predictions.csv (pseudonyms only), unmatched.csv and run.json, from which
             ``usvit.report`` makes the page.
         command: what the user called, for run.json.
@@ -110,22 +96,22 @@ def evaluate_scores(
         LeakageError: the model or the calibration has seen an image of the test, or a near-duplicate of one; or, by a
             published list, its data set.
     """
-    if prevalence is not None:
-        check_prevalence(prevalence)
     if out is not None:
         refuse_occupied(out)
     scored = with_patients(read_scored_set(folder), labels)
-    _refuse_private(by or {})
-    labelled = join_labels(scored, labels, extra=[*dict.fromkeys([*SUBGROUP_COLUMNS, *(by or {})])])
-    refit = None if calibration is None else read_calibration(calibration)
+    _refuse_private(settings.by)
+    labelled = join_labels(scored, labels, extra=[*dict.fromkeys([*SUBGROUP_COLUMNS, *settings.by])])
+    refit = None if settings.calibration is None else read_calibration(settings.calibration)
     if refit is not None:
         refit.refuse_other(scored.model_sha256, scored.classes, scored.positive)
-    contamination, doubt = contamination_of_set(scored, labelled.rows, dataset, allow=allow_contaminated)
-    rows, dropped = without_seen(scored, labelled, refit, drop=drop_seen)
+    contamination, doubt = contamination_of_set(
+        scored, labelled.rows, settings.dataset, allow=settings.allow_contaminated
+    )
+    rows, dropped = without_seen(scored, labelled, refit, drop=settings.drop_seen)
     if refit is not None:
         prob = refit.scaled(rows[[f"prob_{name}" for name in scored.classes]].to_numpy(np.float64))
         rows[f"calibrated_{scored.positive}"] = prob[:, scored.classes.index(scored.positive)]
-    table, said = predictions_of(rows, scored, unit, roll_up, [*labelled.extra, *(by or {})])
+    table, said = predictions_of(rows, scored, settings.unit, settings.roll_up, [*labelled.extra, *settings.by])
     found = Predictions(
         folder.absolute().name,
         table,
@@ -136,21 +122,21 @@ def evaluate_scores(
         origin=PredictionOrigin(external=True),
     )
     divided = {"unusual": None} if table["unusual"].nunique() > 1 else {}
-    metrics = measure(found, {**divided, **(by or {})} or None)
+    metrics = measure(found, {**divided, **settings.by} or None)
     points = _frozen_points(scored, refit)
     metrics["operating_points"] = [
         *(_operating_point(one, table, scored.positive) for one in points),
         *metrics["operating_points"],
     ]
-    if prevalence is not None:
-        metrics["at_prevalence"] = _at_prevalence(table, points, scored, prevalence)
+    if settings.prevalence is not None:
+        metrics["at_prevalence"] = _at_prevalence(table, points, scored, settings.prevalence)
     decided = None
     abstained = (rows["decision"] == "") & (scored.threshold is not None)
     if abstained.any() and not abstained.all():
-        decided, _ = predictions_of(rows[~abstained], scored, unit, roll_up, [])
+        decided, _ = predictions_of(rows[~abstained], scored, settings.unit, settings.roll_up, [])
     metrics["external"] = {
-        "unit": unit,
-        "roll_up": None if unit == "frame" else roll_up,
+        "unit": settings.unit,
+        "roll_up": None if settings.unit == "frame" else settings.roll_up,
         "joined_by": labelled.by,
         "model_sha256": scored.model_sha256,
         "recalibrated": None
@@ -158,19 +144,22 @@ def evaluate_scores(
         else {"sha256": refit.sha256, "n_images": refit.n_images, "n_groups": refit.n_groups},
         "counts": _counts(labelled, dropped),
         "seen": seen_check(scored, rows, refit).describe(),
-        "failures": _failures(labelled, rows, table, points, scored.positive, unit),
+        "failures": _failures(labelled, rows, table, points, scored.positive, settings.unit),
         "abstained": _abstained(int(abstained.sum()), decided, points, scored.positive),
         "calibrated": _calibrated(table, scored.positive),
         "conformal": None if refit is None else _conformal(table, scored, refit),
     }
     metrics = content_of({**metrics, "warnings": metrics["warnings"] + _warnings(metrics)})
     if out is not None:
-        files: dict[str, Path] = {"labels": labels.path, **({"calibration": calibration} if calibration else {})}
+        files: dict[str, Path] = {
+            "labels": labels.path,
+            **({"calibration": settings.calibration} if settings.calibration else {}),
+        }
         files["scores"] = scored.file
         evaluated = {
             "of": "external test",
             "source": found.name,
-            "files": files,
+            "files": {name: path for name, path in files.items() if path is not None},
             **({"networks": scored.networks} if scored.networks else {}),
             **({"scored": scored.finished} if scored.finished else {}),
             "warnings": found.warnings,

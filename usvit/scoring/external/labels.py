@@ -5,13 +5,14 @@ row numbers of the user's table, never its cells.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pandas as pd
 
+from usvit.config.evaluation import LabelTable
 from usvit.data.datasets import Spreadsheet, read_private_sheet
 from usvit.errors import UsvitError, unknown
 from usvit.pseudonyms import Pseudonyms, default_key_path
@@ -37,26 +38,6 @@ _HARMLESS = {*JOINS, "label", "labels", "class", "classes", "diagnosis", "pathol
 
 FAILED, NOT_SCORED, WITHOUT_ID = "labelled, failed", "labelled, not among the scored files", "label without an id"
 LEFT_OUT, COPY, UNLABELLED = "left out by --map", "copy of another scored file", "scored, not labelled"
-
-
-@dataclass(frozen=True)
-class LabelTable:
-    """The table of reference labels, and how to read it."""
-
-    path: Path
-    """CSV, TSV, Parquet or XLSX file."""
-    label: str = "label"
-    """Column of the reference class."""
-    patient: str | None = None
-    """Column of the patient, for images that do not name theirs (``external.patients``)."""
-    join: str | None = None
-    """Column to join by: one of ``JOINS``, or ``JOIN=COLUMN``; None: the first of ``JOINS`` in the table."""
-    words: Mapping[str, str] = field(default_factory=dict)
-    """Local word -> class; "" leaves the images out."""
-    key: Path | None = None
-    """Key of the pseudonyms; None: ``pseudonyms.default_key_path()``. It is read only to join original ids."""
-    input_root: str | None = None
-    """Prefix of the paths in the table that is not part of the scored folder."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +82,14 @@ def join_labels(scored: ScoredSet, labels: LabelTable, extra: Sequence[str] = ()
     if not labels.path.is_file():
         raise UsvitError(f"There is no label table {labels.path}.")
     sheet = read_private_sheet(labels.path, f"The label table {labels.path}")
-    words = column_of(sheet, labels.label, "It should hold the labels; pass another column with --label.")
+    words = column_of(sheet, labels.label_column, "It should hold the labels; pass another column with --label.")
     name, column = the_join(sheet, labels.join)
     by = PLAIN.get(name, name)
     ids = joined_ids(sheet, name, column, scored, labels)
     classes, said = _classes(sheet, words, labels, scored.classes)
     table = pd.DataFrame({"id": ids, "label": classes, "row": sheet.rows.index})
     extra = [one for one in extra if one in sheet.rows]
-    if {*extra} & {column, labels.label, labels.patient, *PLAIN}:
+    if {*extra} & {column, labels.label_column, labels.patient, *PLAIN}:
         raise UsvitError(f"--by: a column of ids, or of the label, makes no subgroups of {sheet.name}.")
     table = table.assign(**{f"by {one}": sheet.column(one) for one in extra})
     empty = table["id"] == ""
@@ -162,11 +143,17 @@ def the_join(sheet: Spreadsheet, asked: str | None) -> tuple[str, str]:
                 return name, name
         raise UsvitError(
             f"{sheet.name} has no column by which to find the scored images: one of {', '.join(JOINS)}. Pass --join to "
-            "say what a column holds, such as --join original_patient_id=case."
+            "say which column holds what, such as --join path=File for names of files in a column File, or --join "
+            "original_patient_id=Case."
         )
     name, equals, column = asked.partition("=")
     if name not in JOINS:
-        raise unknown("kind of --join", name, JOINS, "Write --join KIND, or --join KIND=COLUMN.")
+        if asked in sheet.rows:
+            raise UsvitError(
+                f"--join {asked} names a column of {sheet.name}, but not what it holds. Write --join KIND={asked}, "
+                f"such as --join path={asked} for names of files. Kinds: {', '.join(JOINS)}."
+            )
+        raise unknown("kind of --join", name, JOINS, "Write --join KIND, or --join KIND=COLUMN, such as path=File.")
     column = column if equals else name
     column_of(sheet, column, "It was passed with --join.")
     return name, column
@@ -255,7 +242,7 @@ def _classes(
     for position, word in enumerate(words):
         if word in labels.words or word in classes:
             continue
-        where = f"{sheet.where(position)}, column '{labels.label}'"
+        where = f"{sheet.where(position)}, column '{labels.label_column}'"
         if not word:
             raise UsvitError(f"{where}, is empty. Pass --map = to leave out rows without a label.")
         if len(set(words)) > MOST_WORDS:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pandas as pd
 
+from usvit.config.evaluation import LabelTable
 from usvit.data.datasets import read_private_sheet
 from usvit.errors import UsvitError
 from usvit.scoring.external.labels import (
     PLAIN,
-    LabelTable,
     column_of,
     joined_ids,
     pseudonyms_of,

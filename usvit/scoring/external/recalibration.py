@@ -10,6 +10,7 @@ import numpy as np
 
 import usvit
 from usvit.arguments import checked_arguments
+from usvit.config.evaluation import LabelTable
 from usvit.data.splits import described_among, joined
 from usvit.errors import UsvitError
 from usvit.estimate import Estimate
@@ -22,7 +23,7 @@ from usvit.metrics.threshold_choice import RULES, Rule, choose_threshold, outcom
 from usvit.records import CalibrationRecord, CorrectedShare, write_record
 from usvit.scoring.calibration import group_sha256, log_prob, scaled
 from usvit.scoring.external.evaluation import ENOUGH
-from usvit.scoring.external.labels import LabelTable, join_labels
+from usvit.scoring.external.labels import join_labels
 from usvit.scoring.external.leakage import seen_check, without_seen
 from usvit.scoring.external.local_sets import check_alpha, fit_sets
 from usvit.scoring.external.patients import with_patients

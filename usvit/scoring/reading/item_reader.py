@@ -35,7 +35,7 @@ from usvit.data.io import (
 from usvit.data.transforms import cropped
 from usvit.errors import UsvitError
 from usvit.files import file_state, open_regular
-from usvit.scoring.items import FAILURES, Facts, Failure, Frame, ReadSettings, ScoringItem
+from usvit.scoring.items import FAILURES, Failure, Frame, ItemFacts, ReadSettings, ScoringItem
 from usvit.scoring.reading.prepare import Prepare
 
 Policy = Literal["all", "middle", "every", "top"]
@@ -64,7 +64,7 @@ def parse_frames(text: str) -> tuple[Policy, int]:
     )
 
 
-def read_item(item: ScoringItem, settings: ReadSettings) -> Iterator[Facts | Frame | Failure | None]:
+def read_item(item: ScoringItem, settings: ReadSettings) -> Iterator[ItemFacts | Frame | Failure | None]:
     """Read one item: its facts, then the chosen frames in order, each ready for the network.
 
     Only one whole frame is in memory at a time. A frame that cannot be read gives a ``Failure`` with its number, and
@@ -75,8 +75,8 @@ def read_item(item: ScoringItem, settings: ReadSettings) -> Iterator[Facts | Fra
         settings: settings of the job.
 
     Yields:
-        ``Facts`` first, then a ``Frame`` or a ``Failure`` for each chosen frame; or a single ``Failure``. None reports
-        progress while frames are compared (``top:K``). A bad file raises no exception.
+        ``ItemFacts`` first, then a ``Frame`` or ``Failure`` for each chosen frame; or a single ``Failure``. None
+        reports progress while frames are compared (``top:K``). A bad file raises no exception.
     """
     if item.problem is not None:
         yield Failure(item.problem)
@@ -120,7 +120,7 @@ class Opened:
 
     head: bytes
     """The first ``HEAD_BYTES`` bytes."""
-    facts: Facts
+    facts: ItemFacts
     header: Dataset | None
     """Header of a DICOM file, without its pixels; None for other images."""
     tissue: Box | None
@@ -238,7 +238,7 @@ def _opened(item: ScoringItem, settings: ReadSettings, file_sha256: str | None =
         if kind == "dicom":
             dicom = stack.enter_context(DicomFile(data, settings.max_bytes, path))
             says = dicom.facts
-            facts = Facts(
+            facts = ItemFacts(
                 kind="dicom",
                 file_sha256=content.sha256,
                 n_frames=says.frames,
@@ -252,7 +252,7 @@ def _opened(item: ScoringItem, settings: ReadSettings, file_sha256: str | None =
             yield Opened(head, facts, dicom.header, says.regions.tissue, unchanged(dicom.frame))
         elif kind == "picture":
             picture = stack.enter_context(PictureFile(data, path))
-            facts = Facts("picture", content.sha256, picture.n_frames, None, picture.flags, "", "", "", "")
+            facts = ItemFacts("picture", content.sha256, picture.n_frames, None, picture.flags, "", "", "", "")
             yield Opened(head, facts, None, None, unchanged(picture.frame))
         else:
             raise BadImage(path, FAILURES["not_an_image"], "not_an_image")

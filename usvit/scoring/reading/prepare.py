@@ -34,7 +34,7 @@ class Prepare:
             number: number of the frame in its file, from 0.
             whole: (H, W, 3) uint8 RGB.
             tissue: the tissue region, if the file describes one.
-            file_flags: flags of the file (``Facts.flags``).
+            file_flags: flags of the file (``ItemFacts.flags``).
         """
         view = cropped(whole, tissue, self._settings.crop)
         look = Look(view)

@@ -17,7 +17,7 @@ from typing import Any, Self
 from usvit.errors import UsvitError
 from usvit.limited.worker import END_SECONDS, Worker, WorkerFailure, asked_twice, process_context
 from usvit.limited.worker_process import CRASHED, WorkerTask
-from usvit.scoring.items import FAILURES, Facts, Failure, Frame, ReadSettings, ScoringItem
+from usvit.scoring.items import FAILURES, Failure, Frame, ItemFacts, ReadSettings, ScoringItem
 from usvit.scoring.reading.prefetch import CLOSED, Ahead, PrefetchEntry
 
 __all__ = ["End", "Message", "Reader", "Readers", "WorkerFailure"]
@@ -38,8 +38,8 @@ class End:
     """Marks the end of the messages of an item."""
 
 
-Message = Facts | Frame | Failure | End
-Reader = Callable[[ScoringItem, ReadSettings], Iterator[Facts | Frame | Failure | None]]
+Message = ItemFacts | Frame | Failure | End
+Reader = Callable[[ScoringItem, ReadSettings], Iterator[ItemFacts | Frame | Failure | None]]
 
 
 class Readers:

@@ -11,7 +11,7 @@ from timm.data.transforms import RandomResizedCropAndInterpolation
 from torchvision import transforms
 
 from tests.data.transforms.views.conftest import picture
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 from usvit.data.transforms.views import Views, test_view
 from usvit.data.transforms.views import rng as numbers_of
 from usvit.data.transforms.views.rng import numbers, seeded

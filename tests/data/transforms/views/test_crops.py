@@ -9,11 +9,14 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 from tests.data.transforms.views.conftest import picture
-from usvit.config import TransferConfig, ViewsConfig, build, for_dataset, read_recipe, settings_for
-from usvit.config import cells as cells_of
+from usvit.config import build
+from usvit.config.views import ViewsConfig
 from usvit.data.transforms.views import Views
 from usvit.data.transforms.views.crops import InceptionCrop
 from usvit.data.transforms.views.rng import seeded
+from usvit.upstream.config.sweep import cells as cells_of
+from usvit.upstream.config.sweep import for_dataset, read_recipe, settings_for
+from usvit.upstream.config.transfer import TransferConfig
 
 TF_RATIO = (0.75, 1.33)
 """Default ``aspect_ratio_range`` of ``tf.image.sample_distorted_bounding_box``."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 from usvit.data.transforms import make_views
 from usvit.data.transforms.views import dino
 from usvit.data.transforms.views.dino import DinoPolicy

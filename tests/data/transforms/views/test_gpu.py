@@ -6,7 +6,7 @@ import torch
 from torchvision.transforms import functional as F
 
 from tests.data.transforms.views.conftest import picture
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 from usvit.data.transforms.preprocessing import Preprocessing
 from usvit.data.transforms.views import DeviceViews, Views, resolve_on
 from usvit.data.transforms.views import rng as c

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from tests.data.transforms.views.conftest import picture
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 from usvit.data.transforms import Views
 from usvit.data.transforms.views.crops import Window, cut
 from usvit.data.transforms.views.gpu_crops import AT_ONCE, cut_batch

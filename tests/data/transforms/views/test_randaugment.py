@@ -10,7 +10,7 @@ from timm.data.auto_augment import auto_augment_transform, rand_augment_transfor
 from timm.data.constants import IMAGENET_DEFAULT_MEAN
 
 from tests.data.transforms.views.conftest import picture
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 from usvit.data.transforms.views.randaugment import Cutout, make_policy
 from usvit.data.transforms.views.rng import seeded
 

@@ -14,7 +14,7 @@ from usvit.data.datasets.cards import DataCard
 from usvit.data.datasets.identities import DataError, Public
 from usvit.data.datasets.readers import ImageRecord
 from usvit.data.datasets.readers.spreadsheets import SHEET_SUFFIXES, sheets_in
-from usvit.data.datasets.readers.table import TableRow, default_id, labelled_rows, refuse_doubles
+from usvit.data.datasets.readers.table import LabelledRow, default_id, labelled_rows, refuse_doubles
 from usvit.data.io import BadImage, DicomFacts, is_dicom, read_facts
 
 KEYS = ("path", "sop_instance_uid", "accession_number", "study_instance_uid", "patient_id")
@@ -77,11 +77,13 @@ def _facts(root: Path, path: Path) -> DicomFacts:
         raise DataError("the DICOM file {path} cannot be used: {reason}", path=path, reason=bad) from bad
 
 
-def _matched(root: Path, rows: list[TableRow], key: str, files: dict[Path, DicomFacts]) -> list[tuple[TableRow, Path]]:
+def _matched(
+    root: Path, rows: list[LabelledRow], key: str, files: dict[Path, DicomFacts]
+) -> list[tuple[LabelledRow, Path]]:
     by_key: dict[str, list[Path]] = {}
     for path, facts in files.items():
         by_key.setdefault(path.as_posix() if key == "path" else getattr(facts, key), []).append(path)
-    pairs: list[tuple[TableRow, Path]] = []
+    pairs: list[tuple[LabelledRow, Path]] = []
     used: set[str] = set()
     for row in rows:
         text = row.text(key)
@@ -104,7 +106,7 @@ def _matched(root: Path, rows: list[TableRow], key: str, files: dict[Path, Dicom
     return pairs
 
 
-def _record(root: Path, row: TableRow, path: Path, facts: DicomFacts) -> ImageRecord:
+def _record(root: Path, row: LabelledRow, path: Path, facts: DicomFacts) -> ImageRecord:
     frame = row.frame()
     if frame is not None and frame >= facts.frames:
         raise DataError(

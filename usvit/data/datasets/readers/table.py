@@ -22,7 +22,7 @@ OPTIONS = {"path": "--path-col", "label": "--label-col", "patient_id": "--patien
 
 
 @dataclass(frozen=True)
-class TableRow:
+class LabelledRow:
     """One row of a user's table, under usvit's column names."""
 
     where: NamesFile
@@ -111,7 +111,9 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     return records
 
 
-def labelled_rows(root: Path, card: DataCard, required: tuple[str, ...], extra: tuple[str, ...] = ()) -> list[TableRow]:
+def labelled_rows(
+    root: Path, card: DataCard, required: tuple[str, ...], extra: tuple[str, ...] = ()
+) -> list[LabelledRow]:
     """Return the rows of the card's table (by default the only table in the root), under usvit's names.
 
     Args:
@@ -140,7 +142,7 @@ def labelled_rows(root: Path, card: DataCard, required: tuple[str, ...], extra: 
         values = {name: texts[position] for name, texts in columns.items()}
         where = sheet.where(position)
         rows.append(
-            TableRow(where, class_of(values["label"], card) or refuse_class(values["label"], where, card), values)
+            LabelledRow(where, class_of(values["label"], card) or refuse_class(values["label"], where, card), values)
         )
     return rows
 
@@ -167,7 +169,7 @@ def default_id(path: Path, frame: int | None) -> str:
     return name.as_posix() + ("" if frame is None else f"#{frame}")
 
 
-def refuse_doubles(keys: Iterable[str], rows: list[TableRow], what: str) -> None:
+def refuse_doubles(keys: Iterable[str], rows: list[LabelledRow], what: str) -> None:
     """Raise an error if two rows have the same key."""
     seen: dict[str, NamesFile] = {}
     for key, row in zip(keys, rows, strict=True):

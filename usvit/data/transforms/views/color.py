@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 from usvit.data.transforms.views import rng
 
 SIGMA = (0.1, 2.0)

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image, ImageOps
 from torchvision.transforms import functional as F
 
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 from usvit.data.io import UInt8
 from usvit.data.transforms.views.color import recolor
 from usvit.data.transforms.views.crops import Window, cut, interpolation_mode, make_crop

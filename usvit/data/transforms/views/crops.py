@@ -13,7 +13,7 @@ from PIL import Image
 from timm.data.transforms import RandomResizedCropAndInterpolation
 from torchvision.transforms import functional as F
 
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 
 SRC_PADDING = 4
 """Pixels of reflection padding on each side (DeiT III)."""

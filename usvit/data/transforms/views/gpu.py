@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 from usvit.data.transforms.views import rng
 from usvit.data.transforms.views.color import ORDERS, SIGMA, SOLARIZE_FROM, jitter_range
 from usvit.seeding import derive_seed

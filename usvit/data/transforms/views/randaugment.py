@@ -32,7 +32,7 @@ from timm.data.auto_augment import (
 from timm.data.constants import IMAGENET_DEFAULT_MEAN
 from torchvision.transforms import TrivialAugmentWide
 
-from usvit.config import ViewsConfig
+from usvit.config.views import ViewsConfig
 from usvit.data.transforms.views.dino import FIRST, DinoPolicy, Place
 
 Policy = Callable[[Image.Image], Image.Image]

@@ -1,0 +1,98 @@
+"""``usvit transfer`` as people type it."""
+
+import json
+import sys
+
+import pytest
+from PIL import Image
+
+from tests.conftest import REPOSITORY
+from tests.upstream.transfer_learning.conftest import picture
+from usvit.cli import main
+
+SMALL = ["--model", "vit_ti16", "--weights", "scratch", "--image-size", "32", "--device", "cpu", "--precision", "fp32"]
+SHAPE = ["--set", "model.vit={width: 24, depth: 1, heads: 2, mlp: 48, patch: 8, pool: avg}"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number, part in enumerate(("train", "test")):
+        for label, name in enumerate(("a", "b")):
+            (tmp_path / "images" / part / name).mkdir(parents=True)
+            for index in range(8):
+                pixels = picture(label, 50 * number + index)
+                Image.fromarray(pixels).save(tmp_path / "images" / part / name / f"{index}.png")
+    return tmp_path / "images"
+
+
+def usvit(monkeypatch, capsys, *words):
+    """(exit code, output, errors)."""
+    monkeypatch.setattr(sys, "argv", ["usvit", *map(str, words)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    out, err = capsys.readouterr()
+    return stopped.value.code or 0, out, err
+
+
+@pytest.mark.slow
+def test_a_transfer_prints_a_table_and_its_predictions_are_evaluated_and_compared(
+    folder, tmp_path, monkeypatch, capsys
+):
+    images = ["--source", "folder", "--path", folder, "--set", "source.val_share=0.25"]
+    more = [*SMALL, *SHAPE, "--set", "views.test_crop=1"]
+    fewshot = ["--how", "fewshot", "--set", "shots=[1, 3]", "--out", tmp_path / "few"]
+    code, out, err = usvit(monkeypatch, capsys, "transfer", *images, *more, *fewshot)
+    assert code == 0, err
+    assert "2 classes; 12 training, 4 validation and 16 test images" in out
+    assert "1-shot" in out and "3-shot" in out and "25 % of part train" in out
+    assert (
+        "Warning: 4 images are too few for a reliable choice." in out
+        and "Warning: the initial weights are random (scratch)" in out
+    )
+    assert "These intervals cover which training images are drawn; not which test images are" in out
+    assert "Interval over test images, for the first draw: 3-shot" in out
+    assert f"usvit evaluate {tmp_path / 'few' / 'predictions.csv'}" in out
+
+    code, out, err = usvit(monkeypatch, capsys, "transfer", *images, *more, "--how", "knn", "--json", "--out", "knn")
+    assert code == 0, err
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((REPOSITORY / "docs/reference/transfer.schema.json").read_text())
+    for result in (json.loads(out), json.loads((tmp_path / "few" / "transfer.json").read_text())):
+        jsonschema.validate(result, schema)
+
+    code, out, err = usvit(monkeypatch, capsys, "evaluate", "knn/predictions.csv", "--positive", "a")
+    assert code == 0 and "16 images" in out, err
+    code, out, err = usvit(monkeypatch, capsys, "compare", tmp_path / "few", "knn", "--out", tmp_path / "compared")
+    assert code == 0 and "few minus knn" in out, err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--source", "cifar1O"], "Nearest"),
+        (["--how", "few"], "how"),
+        (["--recipe", "fewshots"], "Nearest: fewshot"),
+        (["--source", "folder"], "source.path"),
+        (["--source", "folder", "--path", "nowhere"], "nowhere"),
+        (["--how", "finetune", "--dataset", "busi"], "usvit cv"),
+        (["--set", "shot=[1]"], "Nearest: shots"),
+    ],
+)
+def test_mistakes_get_one_paragraph_and_exit_code_2(words, message, monkeypatch, capsys):
+    code, _, err = usvit(monkeypatch, capsys, "transfer", *SMALL, *words)
+    assert code == 2 and message in err and "Traceback" not in err
+
+
+def test_a_recipe_of_another_command_says_whose_it_is(monkeypatch, capsys):
+    code, _, err = usvit(monkeypatch, capsys, "transfer", "--recipe", "mae")
+    assert code == 2 and "'mae' is a recipe of 'usvit pretrain'" in err
+
+
+def test_recipes_are_listed(monkeypatch, capsys):
+    code, out, _ = usvit(monkeypatch, capsys, "transfer", "--list-recipes")
+    assert code == 0 and "fewshot" in out
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)

@@ -1,0 +1,159 @@
+"""Settings of evaluations: columns of tables, opening of predictions, figures, external tests, and label tables."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from usvit.config.fields import Option
+from usvit.config.sections import Section
+from usvit.errors import UsvitError
+
+Unit = Literal["frame", "item", "study", "patient"]
+RollUp = Literal["mean", "max"]
+
+
+def _limits(given: Mapping[str, Sequence[float] | None] | Sequence[str]) -> Mapping[str, Sequence[float] | None]:
+    """Parse ``["device", "size=10,20"]`` as ``{"device": None, "size": [10, 20]}``."""
+    if isinstance(given, Mapping):
+        return given
+    limits: dict[str, Sequence[float] | None] = {}
+    for text in given:
+        name, equals, numbers = text.partition("=")
+        try:
+            limits[name] = [float(number) for number in numbers.split(",")] if equals else None
+        except ValueError as error:
+            raise UsvitError(f"--by {text}: expected COLUMN, or COLUMN=10,20 with ascending numbers.") from error
+    return limits
+
+
+def _classes_of_words(given: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
+    """Parse ``["bösartig=malignant", "unklar="]`` as ``{"bösartig": "malignant", "unklar": ""}``."""
+    if isinstance(given, Mapping):
+        return given
+    classes: dict[str, str] = {}
+    for text in given:
+        word, equals, name = text.rpartition("=")
+        if not equals:
+            raise UsvitError(f"--map {text}: pass WORD=CLASS, or WORD= to leave its images out.")
+        if word.strip() in classes:
+            raise UsvitError(f"--map names the word '{word.strip()}' twice.")
+        classes[word.strip()] = name.strip()
+    return classes
+
+
+class ReferenceColumns(Section):
+    """Columns of a table that names the reference class of each image."""
+
+    label: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of the reference class. (default: ``label``)"""
+    patient: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of the patient. (default: ``patient_id``; for the labels of scored images, none)"""
+
+
+class Columns(ReferenceColumns):
+    """Columns of a table of predictions; a column that is not named has its usual name, if the table has it."""
+
+    prob: Annotated[tuple[str, ...], Option(metavar="[CLASS=]COL")] = ()
+    """Column of each class's probability, ``CLASS=COL``; with two classes, one ``COL`` for the positive class.
+    (default: ``prob_<class>``)"""
+    group: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of groups of dependent images. (default: ``group_id``, otherwise the patient)"""
+    fold: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of the fold. (default: ``fold``, otherwise a single set)"""
+    image: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of the image id. (default: ``image_id``, otherwise the number of the row)"""
+
+
+class ContaminationSettings(Section):
+    """What to do with test data that a foundation model may have seen."""
+
+    allow_contaminated: bool = False
+    """Test also on data sets that a foundation model behind the network was pre-trained on; the results say so. A run
+    has its own setting."""
+
+
+class PredictionSettings(ContaminationSettings):
+    """How a run or a table of predictions is opened."""
+
+    positive: Annotated[str | None, Option(metavar="CLASS")] = None
+    """The positive class. (default: that of the run, or ``malignant``)"""
+    manifest: Annotated[Path | None, Option(metavar="FILE")] = None
+    """Table with more columns of the images, such as device or birads. (default: that of the run)"""
+    metadata: Annotated[Path | None, Option(metavar="FILE", aliases=("--passport",))] = None
+    """``model.json`` of the network that made the table, to refuse images that it was trained on; it needs a manifest.
+    (default: that of the run)"""
+
+
+class FigureSettings(Section):
+    """Figures to compute besides the usual ones."""
+
+    by: Annotated[
+        Mapping[str, Sequence[float] | None],
+        BeforeValidator(_limits, json_schema_input_type=Mapping[str, Sequence[float] | None] | Sequence[str]),
+        Option(metavar="COL[=10,20]"),
+    ] = Field(default_factory=dict)
+    """Columns of subgroups, each with ascending limits that cut its numbers, or None; ``COL`` or ``COL=10,20`` on the
+    command line."""
+    prevalence: Annotated[float | None, Field(gt=0, lt=1), Option(metavar="P")] = None
+    """Also compute PPV and NPV at this prevalence, such as 0.006."""
+
+
+class EvaluationSettings(PredictionSettings, FigureSettings):
+    """Settings of the evaluation of a run or of a table of predictions."""
+
+
+class ExternalTestSettings(ContaminationSettings, FigureSettings):
+    """Settings of an external test: a scored set, compared with labels."""
+
+    unit: Annotated[Unit, Option(metavar="UNIT")] = "frame"
+    """Unit of analysis: ``frame``, ``item``, ``study`` or ``patient``."""
+    roll_up: Annotated[RollUp, Option(metavar="HOW")] = "mean"
+    """Combine the frames of a unit by ``mean`` (for several files, the mean of the means, as in ``patients.csv``) or
+    ``max`` (the frame with the highest calibrated probability)."""
+    drop_seen: bool = False
+    """Omit patients with an image that was seen in training, instead of an error."""
+    calibration: Annotated[Path | None, Option(metavar="FILE")] = None
+    """File of ``usvit recalibrate``, which was fitted on other patients; its temperature and thresholds replace those
+    of the scores."""
+    dataset: Annotated[str | None, Option(metavar="D[+D]")] = None
+    """Public data set that the images are from, if the labels do not name it in a column ``dataset``."""
+
+
+class LabelSettings(ReferenceColumns):
+    """How a table of reference labels is read and joined to scored images."""
+
+    words: Annotated[
+        Mapping[str, str],
+        BeforeValidator(_classes_of_words, json_schema_input_type=Mapping[str, str] | Sequence[str]),
+        Option("--map", metavar="WORD=CLASS"),
+    ] = Field(default_factory=dict)
+    """Class of a word in the label column; an empty class omits its images."""
+    join: Annotated[str | None, Option(metavar="KIND[=COL]")] = None
+    """Column that names the scored image of each row: its kind, or ``KIND=COL`` if the column has another name, such as
+    ``path=File``. Kinds: ``item_id``, ``instance_id``, ``study_id`` and ``patient_id`` (pseudonyms), ``path``,
+    ``sop_instance_uid``, ``study_instance_uid``, ``original_patient_id``. (default: the first that exists)"""
+    key: Annotated[Path | None, Option(metavar="FILE")] = None
+    """Secret key of the pseudonyms, read to join original ids. (default: in your settings)"""
+    input_root: Annotated[str | None, Option(metavar="DIR")] = None
+    """Prefix to remove from the paths of the label table before matching."""
+
+
+class LabelTable(LabelSettings):
+    """A table of reference labels.
+
+    Example:
+        >>> LabelTable("labels.xlsx", label="Befund", join="path=Datei").path.name
+        'labels.xlsx'
+    """
+
+    path: Path
+    """CSV, TSV, Parquet or XLSX file."""
+
+    def __init__(self, path: str | Path, **settings: Any):
+        super().__init__(**{"path": path, **settings})
+
+    @property
+    def label_column(self) -> str:
+        return self.label or "label"

@@ -1,0 +1,40 @@
+"""The user's own table of images, described on the command line instead of in a data card."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from usvit.config.fields import Option
+from usvit.config.sections import Section
+
+
+class TableSettings(Section):
+    """A table that lists the user's images, and its columns."""
+
+    table: Annotated[str | None, Option(metavar="FILE")] = None
+    """Table that lists your own images: Excel, CSV or Parquet. (default: the only one in the data root)"""
+    path_col: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of your table with the image file, relative to the data root. (default: ``path``)"""
+    label_col: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of your table with the class. (default: ``label``)"""
+    patient_col: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of your table with the patient, whose images stay together. (default: ``patient_id``)"""
+    positive: Annotated[str | None, Option(metavar="CLASS")] = None
+    """The positive class. (default: that of the data card or of the run, or ``malignant``)"""
+
+    def data(self) -> dict[str, Any]:
+        """Return the settings of section ``data`` that were given.
+
+        A table that is named from the current folder is named absolutely, because the setting counts from the data
+        root.
+        """
+        table = self.table
+        if table is not None and Path(table).is_file():
+            table = str(Path(table).absolute())
+        named = {"path": self.path_col, "label": self.label_col, "patient_id": self.patient_col}
+        columns = {name: column for name, column in named.items() if column is not None}
+        given = {"table": table, "columns": columns or None, "positive": self.positive}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def dataset(self, name: str | None) -> str | None:
+        """Return the data set, which is ``table`` if none is named but a table is described."""
+        return "table" if name is None and {"table", "columns"} & self.data().keys() else name

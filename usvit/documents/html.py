@@ -1,0 +1,258 @@
+"""Documents as HTML: one page that needs no network and no script."""
+
+import functools
+from collections.abc import Iterable, Sequence
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from usvit.documents.document import (
+    RESEARCH_USE,
+    Block,
+    Card,
+    Cards,
+    Cell,
+    CodeBlock,
+    Column,
+    Details,
+    Document,
+    DocumentSection,
+    Facts,
+    Figure,
+    Gallery,
+    Listing,
+    Note,
+    Paragraph,
+    Quantity,
+    Shaded,
+    Span,
+    Table,
+    TableRow,
+    Words,
+    inline,
+)
+from usvit.documents.svg import LegendEntry
+from usvit.estimate_text import Style, clear_of_zero, fixed, interval_text
+from usvit.markup import html_element as element
+
+MOST_BESIDE = 6
+"""Columns of a table whose intervals stand beside their numbers; with more columns, they stand below them."""
+
+
+def html_page(document: Document, css: str = "") -> str:
+    """Render a document as a page: one file without script or network; the same document gives the same bytes.
+
+    Args:
+        document: the document.
+        css: rules that only this page needs.
+    """
+    return environment().get_template("page.html.j2").render(page_values(document), css=Markup(css))
+
+
+def page_values(document: Document) -> dict[str, object]:
+    """Return the values of the template ``page.html.j2``, which a page with a script extends."""
+    return {
+        "document": document,
+        "research_use": RESEARCH_USE,
+        "lead": html_blocks(document.lead),
+        "sections": html_blocks(document.sections),
+    }
+
+
+@functools.cache
+def environment() -> Environment:
+    """Return the templates of the frame of a page."""
+    return Environment(
+        loader=PackageLoader("usvit.documents"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def html_blocks(blocks: Iterable[Block], level: int = 2) -> Markup:
+    """Render blocks; sections among them have headings of the level ``level``."""
+    return Markup("\n").join(_block(block, level) for block in blocks)
+
+
+def _block(block: Block, level: int) -> Markup:
+    match block:
+        case DocumentSection():
+            return _section(block, level)
+        case Table():
+            return _table(block)
+        case Facts():
+            return _facts(block)
+        case Paragraph():
+            return element("p", html_words(block.words), class_="note" if block.small else None)
+        case Note():
+            return element("p", html_words(block.words), class_="warning")
+        case Listing():
+            items = (element("li", html_words(one)) for one in block.items)
+            return element("ol" if block.ordered else "ul", *items, class_="note" if block.small else None)
+        case CodeBlock():
+            return element("pre", element("code", block.text), role="region", aria_label=block.name, tabindex=0)
+        case Figure():
+            return _figure(block)
+        case Gallery():
+            return _gallery(block)
+        case Cards():
+            return element("ul", *(_card(one) for one in block.cards), class_="cases")
+        case Details():
+            inner = element("summary", block.summary), html_blocks(block.blocks, level)
+            return element("details", *inner, open="" if block.opened else None)
+
+
+def _section(section: DocumentSection, level: int) -> Markup:
+    inner = html_blocks(section.blocks, level + 1)
+    if not section.id:
+        return Markup("{}\n{}").format(element(f"h{level}", section.title), inner)
+    title = f"{section.id}-title"
+    heading = element(f"h{level}", section.title, id=title)
+    return element("section", "\n", heading, "\n", inner, "\n", id=section.id, aria_labelledby=title)
+
+
+def _table(table: Table) -> Markup:
+    heads = table.heads
+    shown = html_words(table.caption)
+    caption = element("caption", element("span", shown)) if shown else element("caption", table.name, class_="hidden")
+    head = element("tr", *(element("th", one.title, scope="col", class_=_aligned(one)) for one in heads))
+    body = Markup("")
+    for group in _groups(table.lines):
+        body += element("tbody", "\n", *(_row(row, heads) + "\n" for row in group)) + "\n"
+    inner = element(
+        "table",
+        "\n",
+        caption,
+        "\n",
+        element("thead", head),
+        "\n",
+        body,
+        class_=table.look or ("stack" if len(heads) > MOST_BESIDE else None),
+    )
+    return element("div", inner, class_="wide", role="region", aria_label=table.name, tabindex=0)
+
+
+def _groups(rows: Sequence[TableRow]) -> list[list[TableRow]]:
+    """Divide rows before each heading of a group."""
+    groups: list[list[TableRow]] = [[]]
+    for row in rows:
+        if row.kind == "group" and groups[-1]:
+            groups.append([])
+        groups[-1].append(row)
+    return groups
+
+
+def _row(row: TableRow, heads: Sequence[Column]) -> Markup:
+    cells = []
+    for number, (cell, head) in enumerate(zip(row.cells, heads, strict=False)):
+        left = len(heads) - number
+        span = left if number == len(row.cells) - 1 and left > 1 else None
+        if number == 0 and row.kind == "group":
+            cells.append(element("th", html_words(_words(cell)), scope="rowgroup", colspan=span, class_="group"))
+        elif number == 0:
+            cells.append(element("th", html_words(_words(cell)), scope="row", colspan=span, class_=_aligned(head)))
+        elif isinstance(cell, Shaded):
+            shade = f"--share: {cell.share:.3f}"
+            cells.append(element("td", html_words(cell.words), class_="n cell", style=shade))
+        else:
+            cells.append(element("td", html_words(cell), class_="text" if span else _aligned(head), colspan=span))
+    return element("tr", *cells, class_=row.kind if row.kind == "total" else None)
+
+
+def _aligned(head: Column) -> str | None:
+    return "n" if head.number else None
+
+
+def _words(cell: Cell) -> Words:
+    return cell.words if isinstance(cell, Shaded) else cell
+
+
+def _facts(facts: Facts) -> Markup:
+    return element("dl", *(element("dt", name) + element("dd", html_words(words)) for name, words in facts.rows))
+
+
+def _figure(figure: Figure, *, legend: bool = True) -> Markup:
+    caption = html_words(figure.caption)
+    if legend and figure.plot.legend:
+        caption += _legend(figure.plot.legend)
+    shown = element("figcaption", caption) if caption else Markup("")
+    return element("figure", figure.plot.svg(), shown, class_="broad" if figure.wide else None)
+
+
+def _gallery(gallery: Gallery) -> Markup:
+    figures = [_figure(one, legend=not gallery.narrow) for one in gallery.figures]
+    if not gallery.narrow:
+        return element("div", *figures, class_="pair")
+    legend = _legend(gallery.figures[0].plot.legend, "legend row") if gallery.figures else Markup("")
+    return legend + element("div", *figures, class_="multiples")
+
+
+def _legend(entries: Iterable[LegendEntry], look: str = "legend") -> Markup:
+    return element("ul", *(element("li", _sample(one), element("span", one.text)) for one in entries), class_=look)
+
+
+def _sample(entry: LegendEntry) -> Markup:
+    """Draw the line or the mark of an entry of a legend."""
+    colour = f"var(--{entry.colour})"
+    match entry.kind:
+        case "band":
+            mark = element("rect", x=0, y=0, width=32, height=8, fill=colour, opacity=".2")
+        case "dot":
+            mark = element("circle", cx=16, cy=4, r=3, fill="none", stroke=colour)
+        case "tick":
+            mark = element("line", x1=16, y1=0, x2=16, y2=8, stroke=colour)
+        case _:
+            line = {"stroke": colour, "stroke_width": f"{entry.width:g}", "stroke_dasharray": entry.svg_dash or None}
+            mark = element("line", x1=0, y1=5, x2=32, y2=5, **line)
+    return element("svg", mark, viewBox="0 0 32 8", aria_hidden="true")
+
+
+def _card(card: Card) -> Markup:
+    pictures = [
+        element(
+            "figure",
+            Markup('<img src="{}" alt="{}">').format(one.uri, one.words),
+            element("figcaption", one.caption) if one.caption else "",
+        )
+        for one in card.pictures
+    ]
+    missing = element("span", card.missing, class_="unit") if card.missing else ""
+    shown = element("div", *pictures, missing, class_="pictures")
+    return element("li", shown, element("p", html_words(card.title)), _facts(card.facts))
+
+
+def html_words(words: Words) -> Markup:
+    """Render the words of a line or of a cell."""
+    return Markup("").join(_part(part) for part in inline(words))
+
+
+def _part(part: str | int | Span | Quantity) -> Markup | str:
+    match part:
+        case str():
+            return part
+        case int():
+            return f"{part:,}"
+        case Quantity():
+            return _quantity(part)
+        case Span(kind="link"):
+            return element("a", part.text, href=part.address)
+        case Span(kind="code" | "strong"):
+            return element(part.kind, part.text)
+        case Span():
+            return element("span", part.text, class_={"muted": "unit", "bad": "bad"}[part.kind])
+
+
+def _quantity(quantity: Quantity) -> Markup:
+    """``0.867 0.812 to 0.901``; the reason why something is missing is shown where the pointer rests."""
+    one = quantity.estimate
+    if one.value is None:
+        return element("span", "undefined", class_="unit", title=one.reason)
+    number = Markup(f"{one.value:.{quantity.digits}f}")
+    style = Style(fixed(quantity.digits), between=" to ", end=clear_of_zero(quantity.digits))
+    if not quantity.interval:
+        return number
+    if interval := interval_text(one, style):
+        return number + " " + element("span", interval, class_="ci")
+    return number + " " + element("span", "no interval", class_="unit", title=one.reason) if one.reason else number

@@ -1,0 +1,67 @@
+"""The tables of a document as LaTeX, for an article."""
+
+from usvit.documents.document import Cell, Document, Quantity, Shaded, Span, Table, Words, inline, tables_of
+from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
+from usvit.markup import latex_text
+
+
+def latex_tables(document: Document) -> str:
+    """Render each table of a document as a table of LaTeX, with the package booktabs."""
+    head = f"% {latex_text(document.title)}. Needs the package booktabs.\n"
+    return head + "".join(f"\n{_table(one)}" for one in tables_of(document.sections))
+
+
+def _table(table: Table) -> str:
+    heads = table.heads
+    caption = _words(table.caption) or latex_text(table.name)
+    lines = [
+        r"\begin{table}",
+        rf"  \caption{{{caption}}}",
+        rf"  \begin{{tabular}}{{{''.join('r' if one.number else 'l' for one in heads)}}}",
+        r"    \toprule",
+        _line([_head(one.title) for one in heads]),
+        r"    \midrule",
+    ]
+    for row in table.lines:
+        cells = [_cell(cell) for cell in row.cells]
+        if (left := len(heads) - len(cells)) > 0:
+            cells[-1] = rf"\multicolumn{{{left + 1}}}{{l}}{{{cells[-1]}}}"
+        lines.append(_line(cells))
+    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]) + "\n"
+
+
+def _line(cells: list[str]) -> str:
+    return f"    {' & '.join(cells)} \\\\"
+
+
+def _head(title: str) -> str:
+    """Set the letter p of a column of p-values as mathematics."""
+    words = latex_text(title)
+    return f"$p${words[1:]}" if words == "p" or words.startswith("p,") else words
+
+
+def _cell(cell: Cell) -> str:
+    return _words(cell.words if isinstance(cell, Shaded) else cell)
+
+
+def _words(words: Words) -> str:
+    return "".join(_part(part) for part in inline(words)).strip()
+
+
+def _part(part: str | int | Span | Quantity) -> str:
+    match part:
+        case str():
+            return latex_text(part)
+        case int():
+            return f"{part:,}"
+        case Quantity():
+            digits = part.digits
+            end = clear_of_zero(digits)
+            style = Style(fixed(digits), " (", "--", ")", end=end, between_negative=" to ")
+            return estimate_text(part.estimate, style)
+        case Span(kind="strong" | "bad"):
+            return rf"\textbf{{{latex_text(part.text)}}}"
+        case Span(kind="code"):
+            return rf"\texttt{{{latex_text(part.text)}}}"
+        case Span():
+            return latex_text(part.text)

@@ -1,0 +1,126 @@
+"""Documents as plain text. What a terminal would interpret is escaped where the text is printed."""
+
+from collections.abc import Iterable, Sequence
+
+from usvit.documents.document import (
+    RESEARCH_USE,
+    Block,
+    Cards,
+    Cell,
+    CodeBlock,
+    Details,
+    Document,
+    DocumentSection,
+    Facts,
+    Figure,
+    Gallery,
+    Listing,
+    Note,
+    Paragraph,
+    Quantity,
+    Shaded,
+    Span,
+    Table,
+    TableRow,
+    Words,
+    inline,
+)
+from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
+
+WIDEST = 48
+"""Characters of the first column; a longer name is cut there."""
+
+
+def terminal_text(document: Document | Iterable[Block]) -> str:
+    """Render a document, or some blocks, as lines of text without figures and details."""
+    if isinstance(document, Document):
+        body = terminal_text((*document.lead, *document.sections))
+        return "\n".join(filter(None, [document.kind, body, RESEARCH_USE])).lstrip("\n")
+    return "\n".join(line for block in document for line in _block(block))
+
+
+def _block(block: Block) -> list[str]:
+    match block:
+        case DocumentSection(detail=True) | Table(detail=True):
+            return []
+        case DocumentSection():
+            inner = terminal_text(block.blocks)
+            return ["", block.title, inner] if inner else []
+        case Table():
+            return _table(block)
+        case Facts():
+            return [f"{name}: {terminal_words(words)}" for name, words in block.rows]
+        case Paragraph():
+            return [terminal_words(block.words)]
+        case Note():
+            return [f"Warning: {terminal_words(block.words)}"]
+        case Listing():
+            start = "Note: " if block.small else "- "
+            return [f"{start}{terminal_words(one)}" for one in block.items]
+        case CodeBlock():
+            return block.text.splitlines()
+        case Figure() | Gallery() | Cards() | Details():
+            return []
+
+
+def _table(table: Table) -> list[str]:
+    """Align the columns of a table; a row with fewer cells ends with words that need no column."""
+    heads, rows = table.heads, [row for row in table.lines if not row.detail]
+    kept = [number for number, head in enumerate(heads) if not head.detail]
+    lines = [[heads[number].title for number in kept]]
+    indent = "  " if any(row.kind == "group" for row in rows) else ""
+    for row in rows:
+        cells = [_cell(row.cells[number]) for number in kept if number < len(row.cells)]
+        lines.append([(indent if row.kind != "group" else "") + cells[0], *cells[1:]])
+    whole = [line for line in lines if len(line) == len(kept)]
+    widths = [max(len(line[at]) for line in whole) for at in range(len(kept))]
+    widths[0] = min(max(widths[0], *(len(line[0]) for line in lines if len(line) > 1)), WIDEST)
+    right = [heads[number].number and _plain(rows, number) for number in kept]
+    return [_line(line, widths, right) for line in lines]
+
+
+def _plain(rows: Sequence[TableRow], number: int) -> bool:
+    """Return whether no cell of a column is an estimate: numbers alone end, and estimates begin, at one place."""
+    return not any(
+        isinstance(part, Quantity)
+        for row in rows
+        if number < len(row.cells)
+        for part in inline(_words(row.cells[number]))
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    if len(cells) == 1:
+        return cells[0]
+    shown = []
+    for at, (cell, width) in enumerate(zip(cells, widths, strict=False)):
+        text = cell if at or len(cell) <= width else f"{cell[: width - 2]}.."
+        shown.append(text.rjust(width) if right[at] and len(cells) == len(widths) else text.ljust(width))
+    return "  ".join(shown).rstrip()
+
+
+def _words(cell: Cell) -> Words:
+    return cell.words if isinstance(cell, Shaded) else cell
+
+
+def _cell(cell: Cell) -> str:
+    return terminal_words(_words(cell))
+
+
+def terminal_words(words: Words) -> str:
+    """Render the words of a line or of a cell."""
+    return "".join(_part(part) for part in inline(words))
+
+
+def _part(part: str | int | Span | Quantity) -> str:
+    match part:
+        case str():
+            return part
+        case int():
+            return f"{part:,}"
+        case Span():
+            return part.text
+        case Quantity():
+            digits = part.digits
+            style = Style(fixed(digits), end=clear_of_zero(digits), undefined="undefined: {reason}")
+            return estimate_text(part.estimate, style)

@@ -1,0 +1,245 @@
+"""Paired comparison of runs on the same images: every pair, with Holm's correction, as compare.json contains it."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from usvit.data.splits import contamination_warning
+from usvit.errors import UsvitError
+from usvit.estimate import Estimate
+from usvit.evaluation.comparison import compare_tables, fold_ratio, paired_tables
+from usvit.evaluation.cross_validation_headline import headline_section, share_of
+from usvit.evaluation.decision_comparison import (
+    AREA,
+    FIGURES,
+    compare_accuracy,
+    compare_decisions,
+    compare_subgroups,
+    correct_claims,
+    correct_section,
+    judge_margin,
+)
+from usvit.evaluation.decisions import KEY, Decided, decided_by_repeat
+from usvit.evaluation.evaluate_predictions import Predictions, open_predictions, run_of
+from usvit.evaluation.foreign_tables import Columns
+from usvit.evaluation.metrics_sections import SUBGROUP_COLUMNS
+from usvit.evaluation.pooled_figures import figure_points, figures_with_intervals, mean_and_sd
+from usvit.evaluation.prediction_arrays import rows_of
+from usvit.evaluation.predictions import first_repeat
+from usvit.evaluation.tables_beside_runs import open_beside
+from usvit.metrics.checks import group_codes
+from usvit.metrics.figure_table import HEADLINE
+from usvit.metrics.margin_tests import MarginTest
+from usvit.metrics.paired_tests import holm
+from usvit.metrics.support import few_groups_sentences
+from usvit.records import CompareRecord
+from usvit.wording import listed
+
+COMPARED = tuple(row.key for row in HEADLINE if row.key not in ("auc", "brier"))
+"""Figures of each run, beside its AUC."""
+TESTS = ("headline", "auc", "auc_macro_ovr", "mcnemar", "auc_over_folds")
+
+FEW_FOR_CLAIMS = (
+    "With so few groups, non-inferiority and equivalence are claimed wrongly slightly more often than stated: in "
+    "simulated studies of 38 patients in up to 4 % of the studies at the margin instead of 2.5 %."
+)
+"""Measured by the table ``margins`` of ``benchmarks.coverage``."""
+
+
+def open_all(paths: Sequence[Path], positive: str | None, columns: Columns) -> list[Predictions]:
+    """Open runs and tables; a table that lies in no run is read as one of the images of the first run."""
+    alone = [path.is_file() and run_of(path) is None for path in paths]
+    run = next(
+        (open_predictions(path, positive=positive) for path, no_run in zip(paths, alone, strict=True) if not no_run),
+        None,
+    )
+    if run is None:
+        return [open_predictions(path, positive=positive, columns=columns) for path in paths]
+    return [
+        open_beside(path, run, columns) if no_run else open_predictions(path, positive=positive)
+        for path, no_run in zip(paths, alone, strict=True)
+    ]
+
+
+def names_of(opened: Sequence[Predictions], paths: Sequence[Path], asked: Sequence[str]) -> list[str]:
+    """Return the names of all runs and tables, with those that were asked for.
+
+    Raises:
+        UsvitError: the number of names fits neither the tables nor all runs, or two are equal.
+    """
+    usual = _usual_names(opened, paths)
+    tables = [at for at, one in enumerate(opened) if one.record is None or one.record.kind == "evaluation"]
+    if not asked:
+        return usual
+    if len(asked) not in (len(tables), len(usual)):
+        raise UsvitError(
+            f"--name was given {len(asked)} times. Give it once for each table ({len(tables)}), or for each run and "
+            f"table ({len(usual)}), in their order."
+        )
+    places = range(len(usual)) if len(asked) == len(usual) else tables
+    named = [*usual]
+    for at, name in zip(places, asked, strict=True):
+        named[at] = name
+    if len(set(named)) < len(named):
+        raise UsvitError(f"Two runs or tables have one name: {', '.join(named)}. Give different ones with --name.")
+    return named
+
+
+def _usual_names(opened: Sequence[Predictions], paths: Sequence[Path]) -> list[str]:
+    """Return the name of each folder or file, with its parent folder if two names are equal."""
+    names = [one.name for one in opened]
+    if len(set(names)) < len(names):
+        names = [f"{path.resolve().parent.name}/{name}" for path, name in zip(paths, names, strict=True)]
+    if len(set(names)) < len(names):
+        names = [f"{number}: {name}" for number, name in enumerate(names, 1)]
+    return names
+
+
+def compare_predictions(
+    opened: Sequence[Predictions],
+    names: Sequence[str],
+    margin: float | None = None,
+    claim: MarginTest = "noninferiority",
+    primary: str = AREA,
+) -> dict[str, Any]:
+    """The content of compare.json; ``margin``, ``claim`` (its test), ``primary`` and raises as ``compare``."""
+    first = opened[0]
+    for other, name in zip(opened[1:], names[1:], strict=True):
+        paired_tables(first.table, other.table, (names[0], name))
+        if other.positive != first.positive:
+            raise UsvitError(
+                f"The positive class of {names[0]} is {first.positive}, that of {name} is {other.positive}: "
+                "name one with --positive."
+            )
+    runs = [{"name": name, **_own(one, first.classes, first.positive)} for one, name in zip(opened, names, strict=True)]
+    pairs: list[dict[str, Any]] = []
+    decided = {
+        name: decided_by_repeat(one.table, first.positive, first.classes)
+        for one, name in zip(opened, names, strict=True)
+    }
+    for (a, name_a), (b, name_b) in itertools.combinations(zip(opened, names, strict=True), 2):
+        ratios = [one.test_over_train for one in (a, b) if one.test_over_train is not None]
+        ratio = float(np.mean(ratios)) if ratios else _ratio(decided[name_a])
+        found = compare_tables(a.table, b.table, positive=first.positive, names=(name_a, name_b), ratio=ratio)
+        pair = {"a": name_a, "b": name_b, **{test: found[test] for test in TESTS}}
+        pair["decisions"] = compare_decisions(decided[name_a], decided[name_b], ratio)
+        pair["accuracy"] = compare_accuracy(decided[name_a], decided[name_b], ratio)
+        pairs.append(pair)
+    for test in (*TESTS, "accuracy"):
+        adjusted = holm({index: _p_of(pair[test]) for index, pair in enumerate(pairs)})
+        for index, pair in enumerate(pairs):
+            pair[test] = _with_holm(pair[test], adjusted[index])
+    correct_section(pairs, "decisions", FIGURES)
+    _add_subgroups(pairs, first, decided)
+    declared = None if margin is None else _add_claims(pairs, decided, margin, claim, primary)
+    test_rows = first_repeat(first.table)
+    test_rows = test_rows[test_rows["part"] == "test"]
+    n_groups = int(test_rows["group_id"].nunique())
+    contaminated = [(name, contamination_warning(one.contamination)) for one, name in zip(opened, names, strict=True)]
+    said = [f"{name}: {warning}" for name, warning in contaminated if warning]
+    said += [*dict.fromkeys(warning for one in opened for warning in one.warnings)]
+    tested = rows_of(first.table, "test", first.classes)
+    few = few_groups_sentences(tested.label, group_codes(tested.group, len(tested))[0], first.classes)
+    said += [*few, *([FEW_FOR_CLAIMS] if few and margin is not None else [])]
+    said += _unlike_shares(opened, names, first.positive)
+    if any(one.split_by_image for one in opened):
+        said.append("LEAKING SPLIT: the images were split one by one, so patients occur in both training and test.")
+    return {
+        "schema_version": CompareRecord.VERSION,
+        "positive_class": first.positive,
+        "classes": first.classes,
+        "n_images": len(test_rows),
+        "n_groups": n_groups,
+        "n_folds": int(test_rows["fold"].nunique()),
+        "class_counts": {name: int((test_rows["label"] == name).sum()) for name in first.classes},
+        "runs": runs,
+        "pairs": pairs,
+        "n_compared": len(pairs),
+        "non_inferiority_margin": margin if claim == "noninferiority" else None,
+        "equivalence_margin": margin if claim == "equivalence" else None,
+        "primary_figure": declared,
+        "warnings": said,
+    }
+
+
+def _p_of(test: Estimate | dict[str, Any]) -> float | None:
+    p: float | None = test.p if isinstance(test, Estimate) else test["p"]
+    return p
+
+
+def _with_holm(test: Estimate | dict[str, Any], p_holm: float | None) -> Estimate | dict[str, Any]:
+    """Add a corrected p to a difference, or to McNemar's test."""
+    if isinstance(test, Estimate):
+        return test if test.p is None else test.replace(p_holm=p_holm)
+    return {**test, "p_holm": p_holm}
+
+
+def _ratio(decided: Sequence[Decided]) -> float:
+    return fold_ratio(np.concatenate([one.rows.fold for one in decided]), len(decided[0].rows))
+
+
+def _add_subgroups(pairs: list[dict[str, Any]], first: Predictions, decided: Mapping[str, Sequence[Decided]]) -> None:
+    """Add the differences within subgroups to each pair; of the first repeat, as all pooled figures."""
+    test = first_repeat(first.table).sort_values(KEY, kind="stable")
+    test = test[test["part"] == "test"]
+    for pair in pairs:
+        a, b = decided[pair["a"]][0], decided[pair["b"]][0]
+        pair["subgroups"] = compare_subgroups(a, b, test, first.columns, SUBGROUP_COLUMNS)
+    correct_section(pairs, "subgroups", ("auc",))
+
+
+def _add_claims(
+    pairs: list[dict[str, Any]],
+    decided: Mapping[str, Sequence[Decided]],
+    margin: float,
+    test: MarginTest,
+    primary: str,
+) -> str:
+    """Add the claims of non-inferiority or equivalence to each pair; return the name of the primary figure."""
+    section = "non_inferiority" if test == "noninferiority" else "equivalence"
+    for pair in pairs:
+        pair[section] = judge_margin(decided[pair["a"]], decided[pair["b"]], pair, margin, test)
+    return correct_claims(pairs, section, primary)
+
+
+def _own(one: Predictions, classes: list[str], positive: str) -> dict[str, Any]:
+    """Return the figures of a run: the AUC within folds as headline, pooled figures, and the spread over folds."""
+    rows = rows_of(one.table, "test", classes)
+    pooled = figures_with_intervals(rows.label, rows.prob, rows.group, classes=classes, positive=positive, ranked=False)
+    every = rows_of(one.table, "test", classes, every_repeat=True)
+    folds = [
+        figure_points(part.label, part.prob, part.group, classes=classes, positive=positive)
+        for part in (every[every.fold == k] for k in np.unique(every.fold))
+    ]
+
+    def headline(figures: dict[str, Any]) -> dict[str, Any]:
+        own = {"auc": figures["auc"][f"{positive}_vs_rest"]}
+        for name in COMPARED:
+            own[name] = figures[name] if isinstance(figures[name], Estimate) else figures[name][positive]
+        return own
+
+    own = headline(pooled)
+    by_fold = [headline(figures) for figures in folds]
+    spread = {name: mean_and_sd(own[name], [figures[name] for figures in by_fold]) for name in own}
+    return {"headline": headline_section(one.table, positive, pooled)["auc"], **own, "mean_sd": spread}
+
+
+def _unlike_shares(opened: Sequence[Predictions], names: Sequence[str], positive: str) -> list[str]:
+    """Say that intervals of runs are of unlike length if the training share of some of them cannot be estimated."""
+    shares = {
+        name: share_of([one.table], positive)
+        for one, name in zip(opened, names, strict=True)
+        if one.table.loc[one.table["part"] == "test", "fold"].nunique() > 1
+    }
+    assumed = [name for name, share in shares.items() if share.reason]
+    known = [name for name in shares if name not in assumed]
+    if not assumed or not known:
+        return []
+    return [
+        f"The AUCs within folds of {listed(assumed)} have longer intervals than the same scores would have in "
+        f"{listed(known)}: without inner validation rows, the training share cannot be estimated, and the "
+        "largest is assumed. The interval of a difference to such a table is long for the same reason."
+    ]

@@ -1,0 +1,96 @@
+"""The document of a run or of an evaluation, for the page and Markdown; and what the commands print of it."""
+
+from usvit.documents import Block, Document, DocumentSection, Listing, Note, Paragraph
+from usvit.records import MetricsRecord
+from usvit.reports.content import ReportContent
+from usvit.reports.sections.abstention import abstention_section
+from usvit.reports.sections.calibration import curves_section
+from usvit.reports.sections.cases import cases_section
+from usvit.reports.sections.data import cards_section, checklists_section, data_section, leakage_section
+from usvit.reports.sections.decisions import classes_section, points_section
+from usvit.reports.sections.external import external_section
+from usvit.reports.sections.results import results_section
+from usvit.reports.sections.subgroups import subgroups_section
+from usvit.reports.sections.training import contamination_notes, repeat_section, state_notes, training_section
+
+
+def report_document(content: ReportContent) -> Document:
+    """Build the document of a report."""
+    run, metrics, plots = content.run, content.run.metrics, content.plots
+    tested = "pooled" if content.cross_validated else run.tested_set
+    parts = None if run.evaluated else run.parts
+    sections = [results_section(metrics, plots, run.tested_set, parts)]
+    if metrics.external:
+        sections.append(external_section(metrics, metrics.external))
+    sections += [
+        classes_section(metrics, run.tested_set),
+        curves_section(metrics, plots, tested),
+        points_section(metrics, content.at_prevalence, run.tested_set),
+        abstention_section(metrics, plots, tested),
+        subgroups_section(metrics),
+        cases_section(content),
+        leakage_section(content),
+        data_section(content),
+        *([] if run.evaluated else [_training(content)]),
+        cards_section(content),
+        DocumentSection("Limits", [Listing(content.limits)], "limits"),
+        checklists_section(content),
+        repeat_section(run.record, several=content.cross_validated),
+    ]
+    return Document(
+        title=content.title,
+        kind=f"Classification of breast-ultrasound images, {run.design}",
+        lead=_lead(content),
+        sections=sections,
+        made_from=f"run.json, metrics.json (schema {metrics.schema_version}) and predictions.csv of this run",
+        name="usvit report",
+    )
+
+
+def _training(content: ReportContent) -> DocumentSection:
+    run = content.run
+    several = content.cross_validated
+    return training_section(run.record, content.losses, content.energy, several=several, members=run.members)
+
+
+def _lead(content: ReportContent) -> list[Block]:
+    record, metrics = content.run.record, content.run.metrics
+    blocks: list[Block] = [Paragraph(content.answers.summary)] if content.answers.summary else []
+    blocks.append(Paragraph(content.lead))
+    if record.folds.unit == "image":
+        groups = record.folds.leaking_groups
+        blocks.append(
+            Note(
+                (
+                    *(
+                        "LEAKING SPLIT. As requested, the images were split one by one: ",
+                        groups,
+                        " groups (patients, or ",
+                    ),
+                    "near-duplicates) occur in two splits of a fold. The figures below are inflated because models "
+                    "recognise patients; they do not apply to new patients.",
+                )
+            )
+        )
+    return [*blocks, *state_notes(record, metrics.contamination)]
+
+
+def headline_document(metrics: MetricsRecord) -> Document:
+    """Build what a training prints: the figures to quote, with those by patient."""
+    return Document("Results", [results_section(metrics, {})], lead=contamination_notes(metrics.contamination))
+
+
+def metrics_document(metrics: MetricsRecord) -> Document:
+    """Build what an evaluation prints: every section of the report that is made from metrics.json alone."""
+    tested = "pooled" if len(metrics.folds) > 1 else "test set"
+    sections = [results_section(metrics, {})]
+    if metrics.external:
+        sections.append(external_section(metrics, metrics.external))
+    sections += [
+        classes_section(metrics, "test set"),
+        points_section(metrics, metrics.at_prevalence, "test set"),
+        curves_section(metrics, {}, tested),
+        abstention_section(metrics, {}, tested),
+        subgroups_section(metrics),
+    ]
+    return Document("Evaluation", sections, lead=contamination_notes(metrics.contamination))

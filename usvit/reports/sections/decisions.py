@@ -1,0 +1,206 @@
+"""Decisions: the most probable class, thresholds, and predictive values at a stated prevalence."""
+
+from collections.abc import Iterator, Sequence
+
+from usvit.documents import (
+    Block,
+    Cell,
+    Column,
+    DocumentSection,
+    Listing,
+    Paragraph,
+    Quantity,
+    Shaded,
+    Table,
+    TableRow,
+    Words,
+    link,
+    muted,
+    numbers,
+    strong,
+)
+from usvit.records import AtPrevalence, MeanSd, MetricsRecord, OperatingPointRecord, OutcomeRecord, ProcedureRecord
+from usvit.reports.formatting import NOT_RECORDED, capitalized, decimals, rule_words, spread
+from usvit.reports.remarks import class_remarks, point_remarks
+from usvit.wording import listed
+
+
+def classes_section(metrics: MetricsRecord, tested_set: str) -> DocumentSection:
+    """Build the section of the decisions by the most probable class."""
+    order = ", ".join(metrics.classes)
+    said = (
+        f"Each image is assigned to its most probable class (for equal probabilities, the first in the order {order}). "
+        "No threshold was tuned here; thresholds are shown under ",
+        *(link("operating points", "#points"), "."),
+    )
+    blocks: list[Block] = [Paragraph(said), _confusion(metrics)]
+    rest: list[Block] = [_each_class(metrics, tested_set)]
+    if remarks := class_remarks(metrics):
+        rest.append(Listing(remarks, small=True))
+    return DocumentSection(
+        "Classes and errors", [*blocks, DocumentSection("Each class against the rest", rest)], "classes", detail=True
+    )
+
+
+def _confusion(metrics: MetricsRecord) -> Table:
+    labels = metrics.confusion.labels
+    rows: list[tuple[Cell, ...]] = []
+    for name, counts in zip(labels, metrics.confusion.counts, strict=True):
+        all_ = sum(counts)
+        cells = []
+        for decision, n in zip(labels, counts, strict=True):
+            shown: Words = strong(f"{n:,}") if decision == name else n
+            share = muted(f"{100 * n / all_:.1f} %" if all_ else "–")
+            cells.append(Shaded((shown, " ", share), n / all_ if all_ else 0.0))
+        rows.append((name, *cells, all_))
+    pooled = ", all folds pooled" if len(metrics.folds) > 1 else ""
+    return Table(
+        "Confusion matrix",
+        ["Reference", *numbers(*(f"Decision: {name}" for name in labels), "All")],
+        rows,
+        f"Confusion matrix{pooled}: number of images, and share of the row. Correct decisions are bold.",
+        look="confusion",
+    )
+
+
+def _each_class(metrics: MetricsRecord, tested_set: str) -> Table:
+    several = len(metrics.folds) > 1
+    keys = {"sensitivity": "Sensitivity", "specificity": "Specificity", "auc": "AUC vs rest"}
+    heads: list[Column] = []
+    for title in keys.values():
+        heads += numbers(title, f"{title}, mean ± SD") if several else numbers(title)
+    rows: list[tuple[Cell, ...]] = []
+    for name in metrics.classes:
+        cells: list[Cell] = [name, metrics.class_counts[name]]
+        for key in keys:
+            cells.append(metrics.pooled.figure(key, name))
+            cells += [_mean_sd(metrics.mean_sd.figure(key, name))] if several else []
+        rows.append(tuple(cells))
+    shown = "Pooled, and mean ± SD of the folds" if several else capitalized(tested_set)
+    return Table(
+        "Sensitivity, specificity and AUC of each class",
+        ["Class", *numbers("Images"), *heads],
+        rows,
+        f"{shown}. Positive class of this run: {metrics.positive_class}.",
+    )
+
+
+def _mean_sd(one: MeanSd) -> Words:
+    skipped = f" ({one.n_folds} of {one.n_folds + one.n_skipped} folds)" if one.n_skipped else ""
+    return (spread(one), muted(skipped)) if skipped else spread(one)
+
+
+def points_section(metrics: MetricsRecord, at_prevalence: AtPrevalence | None, tested_set: str) -> DocumentSection:
+    """Build the section of the operating points: each fold, and all of them with the choice of the thresholds."""
+    positive, several = metrics.positive_class, len(metrics.folds) > 1
+    missing = without_threshold(metrics)
+    said = (
+        f"Decisions for {positive} against the rest at a threshold of its probability. No threshold was chosen on the "
+        "images that it is applied to"
+    )
+    if metrics.external:
+        frozen = next(one for one in metrics.operating_points if one.rule.startswith("frozen"))
+        said += (
+            ". An external test does not choose thresholds; 'usvit recalibrate' chooses them on other patients. The "
+            f"frozen thresholds apply to the calibrated probability; they are from {frozen.source}."
+        )
+    elif missing:
+        said += ", so that with a single set of images only a threshold that was fixed beforehand is left."
+    else:
+        source = metrics.operating_points[0].source if metrics.operating_points else ""
+        said += f": the thresholds come from {source if several else source.replace(' of the same fold', '')}."
+    if several:
+        said += " Each fold is shown because a mean hides how the folds differ."
+    blocks: list[Block] = [Paragraph(said), _points_table(metrics, tested_set)]
+    if remarks := point_remarks(metrics):
+        blocks.append(Listing(remarks, small=True))
+    blocks += [
+        Paragraph(f"No threshold for {rule_words(listed(rules))}: {reason}.", small=True)
+        for reason, rules in missing.items()
+    ]
+    if at_prevalence is not None:
+        blocks.append(_prevalence(metrics, at_prevalence))
+    return DocumentSection("Operating points", blocks, "points")
+
+
+def without_threshold(metrics: MetricsRecord) -> dict[str, list[str]]:
+    """Return reason -> rules for which there is no threshold, if a single set of images was tested."""
+    found: dict[str, list[str]] = {}
+    if len(metrics.folds) > 1 or metrics.external:  # an external test chooses none
+        return found
+    for point in metrics.operating_points:
+        if point.pooled is None:
+            found.setdefault(point.reason or NOT_RECORDED, []).append(point.rule)
+    return found
+
+
+def _points_table(metrics: MetricsRecord, tested_set: str) -> Table:
+    several = len(metrics.folds) > 1
+    shown = [
+        point
+        for point in metrics.operating_points
+        if several or point.pooled is not None or point.rule.startswith("frozen")
+    ]
+    included = (
+        "The intervals of the procedure include the choice of the thresholds: other images would give other "
+        "thresholds. The intervals “given these thresholds” do not include it."
+        if any(point.procedure for point in shown)
+        else "The intervals take the thresholds as given."
+    )
+    return Table(
+        "Operating points",
+        [
+            Column("Fold" if several else "Images"),
+            *numbers("Threshold", "Sensitivity", "Specificity"),
+            *numbers("PPV", "NPV", detail=several),
+            Column("Target"),
+        ],
+        [row for point in shown for row in _point_rows(point, "pooled" if several else tested_set, several)],
+        f"Sensitivity and specificity on test images. {included}",
+    )
+
+
+def _point_rows(point: OperatingPointRecord, tested: str, several: bool) -> Iterator[TableRow]:
+    missed = f" (target missed in {point.n_below_target} of {len(point.folds)})" if point.n_below_target else ""
+    yield TableRow(((capitalized(rule_words(point.rule)), muted(missed)),), "group")
+    threshold = "" if several else decimals(point.folds[0].threshold)
+    reached = "" if several else _target(point.folds[0].target_reached)
+    for one in point.folds if several else ():
+        if one.on_test is None:
+            yield TableRow((str(one.fold), one.reason))
+        else:
+            cells = (str(one.fold), decimals(one.threshold), *_four(one.on_test), _target(one.target_reached))
+            yield TableRow(cells)
+    if point.procedure:
+        yield TableRow((f"{tested}, procedure", threshold, *_four(point.procedure), ""), "total")
+    name = f"{tested}, given these thresholds" if point.procedure else tested
+    if point.pooled:
+        yield TableRow((name, threshold, *_four(point.pooled), reached), "total")
+    else:
+        yield TableRow((name, point.reason), "total")
+
+
+def _target(reached: bool | None) -> str:
+    return "" if reached is None else "reached" if reached else "missed"
+
+
+def _four(outcome: OutcomeRecord | ProcedureRecord) -> Sequence[Cell]:
+    return outcome.sensitivity, outcome.specificity, outcome.ppv, outcome.npv
+
+
+def _prevalence(metrics: MetricsRecord, found: AtPrevalence) -> DocumentSection:
+    said = (
+        f"The PPV and NPV above hold for the test images' own share of {metrics.positive_class}, "
+        f"{decimals(found.of_test_images)}. The values below hold at the stated prevalence, provided that sensitivity "
+        "and specificity are the same there."
+    )
+    table = Table(
+        "Predictive values at a stated prevalence",
+        ["Decision", *numbers("PPV", "NPV")],
+        [  # four decimals, because a predictive value may be very near 0 or 1
+            (capitalized(rule_words(one.rule)), Quantity(one.ppv, 4), Quantity(one.npv, 4)) for one in found.rules
+        ],
+        "PPV and NPV by Bayes' rule from sensitivity and specificity. Intervals take the thresholds as given.",
+    )
+    title = f"Predictive values at a prevalence of {found.prevalence:g}"
+    return DocumentSection(title, [Paragraph(said), table])

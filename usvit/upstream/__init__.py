@@ -1,0 +1,1 @@
+"""Upstream work: pre-training, sources, transfer, tests of classifiers, speed, shapes and paper studies."""

@@ -1,0 +1,189 @@
+"""The command ``usvit pretrain``."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from usvit.cli import options as o
+from usvit.cli.printing import go_on
+from usvit.errors import UsvitError
+
+if TYPE_CHECKING:
+    from usvit.experiments import RunResult
+    from usvit.upstream.records.training import PretrainRecord
+
+RecipeOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A recipe from --list-recipes, or a YAML file; options override its settings. (default: fractals)",
+        metavar="NAME|FILE",
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(help="A name from 'usvit models list', or timm:NAME. (default: the recipe's)", metavar="M"),
+]
+SourceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Training images: a name from --list-sources, or several joined by '+'. (default: the recipe's)",
+        metavar="S[+S]",
+    ),
+]
+DatasetOption = Annotated[
+    str | None,
+    typer.Option(
+        help="With --source data: the data set whose training splits to use. (default: the phantom)",
+        metavar="D[+D]",
+    ),
+]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        help="Initial weights: scratch, hub, hub:UPSTREAM, a file, or a run. (default: the recipe's, usually scratch)",
+        metavar="W",
+    ),
+]
+FoldsOption = Annotated[
+    Path | None,
+    typer.Option(help="With --source data: folds that 'usvit data split' wrote.", metavar="FILE"),
+]
+Cell = Annotated[
+    str | None,
+    typer.Option(help="With a sweep recipe: a cell from --list-cells, recommended, or all.", metavar="NAME"),
+]
+
+
+def pretrain(
+    recipe: RecipeOption = None,
+    model: ModelOption = None,
+    source: SourceOption = None,
+    path: o.UpstreamPath = None,
+    dataset: DatasetOption = None,
+    weights: WeightsOption = None,
+    data_root: o.DataRoot = None,
+    folds: FoldsOption = None,
+    cell: Cell = None,
+    out: o.UpstreamOut = None,
+    seed: o.Seed = None,
+    device: o.DeviceOption = None,
+    precision: o.Precision = None,
+    workers: o.Workers = None,
+    set_: o.Set = None,
+    json_: o.Json = False,
+    list_recipes: o.ListRecipes = False,
+    list_sources: Annotated[bool, typer.Option("--list-sources", help="Show the sources and stop.")] = False,
+    list_cells: Annotated[bool, typer.Option("--list-cells", help="Show the recipe's cells and stop.")] = False,
+) -> None:
+    """Pre-train a network: supervised, distilled or self-supervised, on one CPU, or on many GPUs with torchrun.
+
+    Without options, it trains a small network on fractal images, which takes about fifteen minutes on two cores. The
+    papers' recipes need the papers' images and GPUs; 'usvit docs recipes' describes smaller versions. 'usvit cv
+    --model M --weights RUN' starts from the result. The same command resumes an interrupted run.
+    """
+    if list_recipes:
+        return _print_recipes()
+    if list_sources:
+        return _print_sources()
+    if list_cells:
+        return _print_cells(recipe or "fractals")
+    from usvit.config import merge, parse_overrides
+    from usvit.files import read_json
+    from usvit.progress import make_progress
+    from usvit.resources import process_rank, said_once
+    from usvit.upstream import api
+
+    with said_once():
+        overrides = merge(
+            o.given(source__path=path, device=device, precision=precision, workers=workers),
+            parse_overrides(set_ or []),
+        )
+    with o.resumable():
+        outcomes = api.pretrain_sweep(
+            recipe or "fractals",
+            model,
+            source=source,
+            dataset=dataset,
+            weights=weights,
+            folds=folds,
+            cell=cell,
+            data_root=o.data_roots(data_root),
+            out=out,
+            seed=seed,
+            progress=make_progress(),
+            command=o.command_line(),
+            overrides=overrides,
+        )
+    if process_rank() != 0:
+        return None
+    if json_:
+        results = {name: read_json(outcome.path / "pretrain.json") for name, outcome in outcomes.items()}
+        print(json.dumps(results if len(results) > 1 else next(iter(results.values())), indent=2, allow_nan=False))
+    else:
+        for outcome in outcomes.values():
+            _print(outcome)
+    return None
+
+
+def _print(outcome: "RunResult[PretrainRecord]") -> None:
+    for kept in outcome.result.kept:
+        named = {"train loss": kept.train_loss, "val loss": kept.val_loss, "val accuracy": kept.val_accuracy}
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in named.items() if value is not None)
+        print(f"fold-{kept.fold}: {kept.step} steps, {figures}")
+    where = str(outcome.path)
+    print(f"report: {outcome.path / 'report.html'}")
+    print(f"curves: history.csv and steps.csv of each fold, or tensorboard --logdir {shlex.quote(where)}")
+    if outcome.record.config.objective == "tokenizer":
+        if len(outcome.result.kept) > 1:  # a run uses one tokenizer
+            where += "/fold-0"
+        following = f"usvit pretrain --recipe beit --set beit.tokenizer={shlex.quote(where)}"
+    else:
+        following = go_on(outcome.path, outcome.record)
+    print(f"weights: {outcome.path}\nnext: {following}")
+
+
+def _print_recipes() -> None:
+    from usvit.config import build, recipe_names
+    from usvit.resources import configs_dir
+    from usvit.upstream.config.pretrain import PretrainConfig
+    from usvit.upstream.config.sweep import cells, read_recipe, settings_for
+
+    print(f"{'recipe':22}{'learns':14}{'from':15}{'model':20}{'px':>4}  {'for':15}{'begins from':18}source")
+    for name in recipe_names("pretrain"):
+        recipe = read_recipe(name, "pretrain")
+        config = build(PretrainConfig, settings_for(recipe))
+        learns = f"{config.distill.kind} teacher" if config.distill.kind != "none" else config.objective
+        length = f"{config.train.steps:,} steps" if config.train.steps else f"{config.train.epochs:g} epochs"
+        said = (configs_dir() / "pretrain" / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0]
+        paper = re.match(r"# ([^(:]*?\d{4})", said)
+        tail = f"; {len(found)} cells" if (found := cells(recipe)) else ""
+        print(
+            f"{name:22}{learns:14}{config.source.name:15}{config.model.name:20}{config.model.image_size:>4}  "
+            f"{length:15}{config.model.weights.removeprefix('runs/'):18}{paper[1] if paper else 'ours'}{tail}"
+        )
+    print("For other models of a recipe, its settings and its results, see its file and 'usvit docs recipes'.")
+
+
+def _print_cells(name: str) -> None:
+    from usvit.upstream.config.sweep import cells, read_recipe
+
+    recipe = read_recipe(name, "pretrain")
+    found = cells(recipe)
+    if not found:
+        raise UsvitError(f"The recipe {name} has no cells, because it has no sweep.")
+    for cell in found:
+        models = [model for model, chosen in recipe.recommended.items() if chosen == cell]
+        print(f"{cell:24}{'recommended: ' + ', '.join(models) if models else ''}".rstrip())
+
+
+def _print_sources() -> None:
+    from usvit.upstream.sources.catalog import SOURCES
+
+    width = max(map(len, SOURCES)) + 1
+    for name, description in SOURCES.items():
+        print(f"{name:{width}} {description}")

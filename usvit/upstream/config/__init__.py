@@ -1,0 +1,1 @@
+"""Settings of upstream trainings, transfers and tests, and of their sweeps."""

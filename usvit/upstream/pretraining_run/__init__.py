@@ -1,0 +1,1 @@
+"""The run of a pre-training: its set-up, batches, validation and results."""

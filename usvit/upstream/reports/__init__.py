@@ -1,0 +1,1 @@
+"""Pages of upstream trainings, transfers and tests of classifiers."""

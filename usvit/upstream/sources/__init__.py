@@ -1,0 +1,1 @@
+"""Sources of labelled and unlabelled images for upstream work."""

@@ -1,0 +1,221 @@
+"""Transfer: images and upstream weights -> figures and a network with its metadata, as ``usvit transfer`` runs it."""
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from usvit.data.datasets import made_on_the_fly
+from usvit.data.near_duplicates import CompactDescriptions
+from usvit.data.splits import write_seen
+from usvit.experiments import Experiment, RunDirectory, RunResult, head_of_record, write_model
+from usvit.files import copy_file, copy_folder, sha256_of_text, write_csv
+from usvit.progress import Progress
+from usvit.records import write_record
+from usvit.training import FitResult
+from usvit.upstream.config.transfer import TransferConfig
+from usvit.upstream.model_metadata import upstream_metadata
+from usvit.upstream.records.training import TransferRecord
+from usvit.upstream.reports.training_page import report_upstream
+from usvit.upstream.transfer_learning import metrics
+from usvit.upstream.transfer_learning.finetune import cell_config, finetune, forget_networks
+from usvit.upstream.transfer_learning.probes import PROBES, FeatureSet, ProbeResult, needed
+from usvit.upstream.transfer_learning.retrieval import searching
+from usvit.upstream.transfer_learning.transfer_setup import TransferSetup, default_out, describe, prepare
+from usvit.upstream.transfer_learning.upstream_selection import UpstreamCandidate, recommend, upstream_figures
+
+logger = logging.getLogger(__name__)
+
+
+class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
+    """A transfer of one network.
+
+    Args:
+        config: The complete configuration.
+        model_named: Use the network ``config.model.name``; otherwise the metadata of the weights names the network.
+        setup: The resolved transfer, if it has been prepared already.
+        **arguments: Those of ``Experiment``.
+    """
+
+    result_model = TransferRecord
+
+    def __init__(
+        self,
+        config: TransferConfig,
+        *,
+        model_named: bool = True,
+        setup: TransferSetup | None = None,
+        **arguments: Any,
+    ):
+        super().__init__(**arguments)
+        self.config, self.model_named, self.setup = config, model_named, setup
+
+    def prepare(self) -> TransferSetup:
+        if self.setup is not None:
+            return self.setup
+        return prepare(self.config, self.roots, self.progress, model_named=self.model_named)[0]
+
+    def default_out(self, setup: TransferSetup) -> Path:
+        return default_out(setup.config)
+
+    def describe(self, setup: TransferSetup) -> dict[str, Any]:
+        return describe(setup, self.command)
+
+    def train(self, setup: TransferSetup, run: RunDirectory) -> ProbeResult:
+        if setup.weights.source != "scratch":
+            logger.info(f"Weights {setup.weights.name}: {setup.loaded.line()}")
+        if setup.config.how == "finetune":
+            return finetune(setup, run, self.roots, self.command, self.progress)
+        return _probe(setup, run, self.progress)
+
+    def conclude(self, setup: TransferSetup, run: RunDirectory, trained: ProbeResult) -> None:
+        write_csv(run.path / "results.csv", metrics.results_table(trained.rows))
+        for name, table in trained.tables.items():
+            write_csv(run.path / name, table)
+        missing = metrics.write_predictions(run.path / "predictions.csv", setup.splits.test, np.asarray(trained.logits))
+        write_record(
+            run.path / "transfer.json",
+            {
+                "how": setup.config.how,
+                "images": {key: value for key, value in setup.splits.describe().items() if key != "parts"},
+                "dropped": setup.dropped,
+                "model": setup.spec.name,
+                "tune": _tuned(setup.config, trained),
+                "image_size": setup.config.model.image_size,
+                "weights": setup.weights.describe(),
+                "upstream": upstream_figures(setup.config.model.weights),
+                "summary": trained.summary,
+                "chosen": trained.chosen,
+                "predictions": "predictions.csv" if missing is None else None,
+                "predictions_missing": missing,
+                "recommended": None,
+                **({"contamination": [one.content() for one in setup.contamination]} if setup.contamination else {}),
+            },
+            TransferRecord,
+        )
+        shutil.rmtree(run.path / "features", ignore_errors=True)
+        run.enter(0, {"summary": trained.summary})
+
+    def report(self, run: RunDirectory) -> None:
+        forget_networks(run.path)
+        report_upstream(run.path)
+
+
+AllTransfers = list[tuple[UpstreamCandidate, RunResult[TransferRecord]]]
+
+
+class UpstreamSelection(Experiment[list[TransferSetup], AllTransfers, TransferRecord]):
+    """A transfer of each of several networks, in a folder of its own, and the choice of one of them.
+
+    Args:
+        config: The complete configuration, with several weights in ``upstream``.
+        model_named: As in ``Transfer``.
+        **arguments: Those of ``Experiment``.
+    """
+
+    result_model = TransferRecord
+
+    def __init__(self, config: TransferConfig, *, model_named: bool = True, **arguments: Any):
+        super().__init__(**arguments)
+        self.config, self.model_named = config, model_named
+
+    def prepare(self) -> list[TransferSetup]:
+        return prepare(self.config, self.roots, self.progress, model_named=self.model_named)
+
+    def default_out(self, setup: list[TransferSetup]) -> Path:
+        return default_out(self.config)
+
+    def describe(self, setup: list[TransferSetup]) -> dict[str, Any]:
+        record = describe(setup[0], self.command)
+        record |= head_of_record("transfer", default_out(self.config), self.config, setup[0].device, self.command)
+        record["model"]["weights"] = {"sha256": sha256_of_text("\n".join(str(one.weights.sha256) for one in setup))}
+        return record
+
+    def train(self, setup: list[TransferSetup], run: RunDirectory) -> AllTransfers:
+        found = []
+        for number, one in enumerate(setup):
+            choice = one.config.model.weights
+            logger.info(f"Upstream {number + 1} of {len(setup)}: {choice}")
+            name = f"{number}-{_name_of(choice)}"
+            shared: dict[str, Any] = {"roots": self.roots, "command": self.command, "progress": self.progress}
+            outcome = Transfer(one.config, setup=one, out=run.path / "upstream" / name, **shared).run()
+            found.append((UpstreamCandidate(name, choice, outcome.path, outcome.result, one.splits.test), outcome))
+        return found
+
+    def conclude(self, setup: list[TransferSetup], run: RunDirectory, trained: AllTransfers) -> None:
+        result = recommend([candidate for candidate, _ in trained])
+        kept = next(outcome for candidate, outcome in trained if candidate.name == result["recommended"]["kept"])
+        copy_folder(kept.path / "fold-0", run.fold(0))
+        for file in ("predictions.csv", "results.csv"):
+            if (kept.path / file).is_file():
+                copy_file(kept.path / file, run.path / file)
+        write_record(run.path / "transfer.json", result, TransferRecord)
+        # The record names the network that is kept; the hash of the weights remains that of all candidates.
+        network = kept.record.model.model_dump(mode="json", exclude_unset=True)
+        run.record["model"] = network | {"weights": run.record["model"]["weights"]}
+        run.enter(0, {"summary": result["summary"]})
+
+    def report(self, run: RunDirectory) -> None:
+        report_upstream(run.path)
+
+
+def _probe(setup: TransferSetup, run: RunDirectory, progress: Progress) -> ProbeResult:
+    """Classify the features of the network, and write the network with the classifier as its head."""
+    model = setup.network()
+    extractor, splits = setup.extractor(progress), setup.splits
+    retrieval = setup.config.how == "retrieval"
+    embedding = searching(model, setup.weights, setup.config) if retrieval else model
+    seen = {
+        split.name: FeatureSet(split, extractor.features(embedding, split, run.path / "features" / f"{split.name}.npy"))
+        for split in needed(setup.config, splits)
+    }
+    probed = PROBES[setup.config.how](setup.config, splits, seen, progress)
+    model = model.cpu()
+    if probed.head is not None:
+        probed.head.write_into(model)
+    _write_network(setup, run, model, probed, progress)
+    return probed
+
+
+def _write_network(
+    setup: TransferSetup, run: RunDirectory, model: nn.Module, probed: ProbeResult, progress: Progress
+) -> None:
+    source = setup.splits.train.source
+    result = FitResult(
+        steps=0,
+        best_step=0,
+        history=metrics.results_table(probed.rows),
+        seconds=0.0,
+        images_per_second=0.0,
+    )
+
+    def metadata(weights_sha256: str) -> dict[str, Any]:
+        hashes: dict[str, list[str]] = {"train": []}
+        unhashed: set[str] = set()
+        described: dict[str, CompactDescriptions] = {}
+        for split in (setup.splits.train, setup.splits.val):
+            if split is not None and split.name in probed.learnt_from:
+                if setup.config.source.hashes:
+                    hashes[split.name] = split.hashes(progress) or []
+                    described |= split.descriptions(progress)
+                elif not made_on_the_fly(split.source):
+                    unhashed.add(split.source.name)
+        seen = write_seen(run.fold(0), hashes, setup.weights, unhashed=unhashed, described=described, name=source.name)
+        described_network = upstream_metadata(setup.of_head(), 0, source, result, weights_sha256, seen)
+        return {**described_network, "objective": setup.config.how}
+
+    write_model(run.fold(0), model.state_dict(), metadata)
+
+
+def _tuned(config: TransferConfig, trained: ProbeResult) -> str:
+    """Return which layers were trained: those of the chosen cell, or the head of a probe."""
+    if config.how != "finetune":
+        return "head"
+    return cell_config(config, config.cells.get(trained.chosen["cell"], {})).model.tune
+
+
+def _name_of(choice: str) -> str:
+    return "".join(char if char.isalnum() or char in "._-" else "-" for char in choice.rstrip("/").rsplit("/", 1)[-1])

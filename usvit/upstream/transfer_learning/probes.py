@@ -1,0 +1,331 @@
+"""Probes of frozen features: few-shot least squares, logistic regression, nearest neighbours, retrieval."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.preprocessing import normalize
+
+from usvit.errors import UsvitError
+from usvit.metrics.retrieval import average_precisions, choose_k, knn_probabilities, leave_one_out, mean_precisions
+from usvit.progress import Progress, task
+from usvit.seeding import derive_seed
+from usvit.upstream.config.transfer import TransferConfig
+from usvit.upstream.transfer_learning import least_squares, linear, metrics
+from usvit.upstream.transfer_learning.affine import Affine
+from usvit.upstream.transfer_learning.clusters import CLUSTERS, class_shares, cluster_table, fit_clusters
+from usvit.upstream.transfer_learning.feature_tables import energy_table, nearest_table, tsne_table
+from usvit.upstream.transfer_learning.least_squares import LeastSquares, check_shots, draw_shots
+from usvit.upstream.transfer_learning.retrieval import LabelledFeatures, rank_by_coarse
+from usvit.upstream.transfer_learning.separability import random_halves, separate
+from usvit.upstream.transfer_learning.splits import TransferSplit, TransferSplits
+
+logger = logging.getLogger(__name__)
+
+Floats = NDArray[np.float64]
+N_LEAVE_ONE_OUT = 10_000
+"""Largest number of training images on which k is chosen; all images of ImageNet would take a day."""
+HALVES_COVER = "which images form the halves; not other images, nor the seed that the network was trained with"
+_SMALLEST = 1e-12  # smallest probability, because the table holds logarithms
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """The features of those images of a split that a probe needs (``needed``)."""
+
+    split: TransferSplit
+    features: NDArray[np.float32]
+    """Shape (n, D)."""
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        return self.split.targets
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """The result of a probe, or of fine-tuning."""
+
+    rows: list[dict[str, Any]]
+    """The rows of ``results.csv``."""
+    summary: list[dict[str, Any]]
+    """The printed table: ``name``, ``accuracy`` (an Estimate), ``mean_class_accuracy``, and more."""
+    chosen: dict[str, Any]
+    """What was chosen, and its accuracy on the images on which it was chosen."""
+    logits: NDArray[np.floating]
+    """Logits of the test images from the chosen probe, of shape (n, K)."""
+    head: Affine | None = None
+    """The new head of the network; None if it keeps its own."""
+    learnt_from: tuple[str, ...] = ("train",)
+    """Names of the splits whose images the result has seen."""
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    """Other tables for the run's folder, by file name."""
+
+
+Probe = Callable[[TransferConfig, TransferSplits, dict[str, FeatureSet], Progress], ProbeResult]
+
+
+def fewshot(
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+) -> ProbeResult:
+    """Fit the few-shot probe on k images of each class, drawn several times.
+
+    For each k, the strength with the best mean validation accuracy over draws is chosen. The predictions, and the head
+    that is written into the network, are those of the largest k and its first draw.
+    """
+    train, test, val = seen["train"], seen["test"], seen.get("val")
+    strengths = config.l2 or least_squares.L2
+    n_classes = len(splits.classes)
+    rows: list[dict[str, Any]] = []
+    summary: list[dict[str, Any]] = []
+    kept: tuple[Affine, dict[str, Any]] | None = None
+    of_val: float | None = None
+    with task(progress, "few-shot probes", len(config.shots) * config.draws, "probes") as advance:
+        for number, k in enumerate(sorted(config.shots)):
+            problems = []
+            for draw in range(config.draws):
+                drawn = draw_shots(splits.train.targets, k, config.seed, draw)
+                shots = np.searchsorted(train.split.rows, splits.train.rows[drawn])
+                problems.append(LeastSquares.of(train.features[shots], train.targets[shots], n_classes))
+                advance(number * config.draws + draw + 1)
+            strength = strengths[0]
+            if val is not None:
+                tried = [
+                    {
+                        "l2": l2,
+                        "draw": draw,
+                        "accuracy": float(metrics.right(val.split, one.solve(l2)(val.features)).mean()),
+                    }
+                    for l2 in strengths
+                    for draw, one in enumerate(problems)
+                ]
+                table = pd.DataFrame(tried)
+                strength = least_squares.choose(table)
+                means = table.groupby("l2").accuracy.mean()
+                of_val = float(means[strength])
+                rows += [
+                    {"accuracy": float(means[l2]), "l2": l2, "chosen": l2 == strength, **_of_val(val.split, k)}
+                    for l2 in strengths
+                ]
+            found = []
+            for draw, problem in enumerate(problems):
+                probe = problem.solve(strength)
+                hits = metrics.right(test.split, probe(test.features))
+                of_table = draw == 0 and k == max(config.shots)
+                more = {"draw": draw, "k": k, "l2": strength, "chosen": of_table}
+                found.append(metrics.row("fewshot", test.split, hits, interval=True, **more))
+                if of_table:
+                    kept = probe, {"k": k, "l2": strength, "draw": 0, "val_accuracy": of_val}
+            rows += found
+            one = metrics.accuracy(test.split, metrics.right(test.split, problems[0].solve(strength)(test.features)))
+            summary.append(
+                {
+                    "name": f"{k}-shot",
+                    "accuracy": metrics.over_draws([each["accuracy"] for each in found], one.n_groups),
+                    "mean_class_accuracy": float(np.mean([each["mean_class_accuracy"] for each in found])),
+                    "first_draw": one,
+                    "l2": strength,
+                }
+            )
+    assert kept is not None
+    head, chosen = kept
+    return ProbeResult(rows, summary, chosen, head(test.features), head)
+
+
+def logistic(
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+) -> ProbeResult:
+    """Fit a logistic regression; accuracy, then cross-entropy, on validation images choose its strength."""
+    train, test, val = seen["train"], seen["test"], seen.get("val")
+    strengths, n_classes = config.l2 or linear.L2, len(splits.classes)
+    rows: list[dict[str, Any]] = []
+    best, score = 0, None  # if there are no validation images, there is only one strength
+    probes = []
+    with task(progress, "linear probe", len(strengths), "strengths") as advance:
+        for done, l2 in enumerate(strengths, start=1):
+            probes.append(linear.fit_logistic(train.features, train.targets, n_classes, l2))
+            advance(done)
+    if val is not None:
+        values = [probe(val.features) for probe in probes]
+        hits = [metrics.right(val.split, one) for one in values]
+        loss = [linear.cross_entropy(one, val.targets) for one in values]
+        best = linear.choose(strengths, [float(one.mean()) for one in hits], loss)
+        score = float(hits[best].mean())
+        rows += [
+            metrics.row("linear", val.split, one, l2=l2, chosen=number == best)
+            for number, (l2, one) in enumerate(zip(strengths, hits, strict=True))
+        ]
+    probe, learnt_from = probes[best], ("train", "val") if val is not None else ("train",)
+    if config.final is not None and val is not None:
+        both = np.concatenate([train.features, val.features]), np.concatenate([train.targets, val.targets])
+        probe = linear.fit_logistic(*both, n_classes, strengths[best])
+    logits = probe(test.features)
+    hits_test = metrics.right(test.split, logits)
+    rows.append(metrics.row("linear", test.split, hits_test, interval=True, l2=strengths[best], chosen=True))
+    summary = [_line("linear probe", test.split, hits_test, l2=strengths[best])]
+    return ProbeResult(rows, summary, {"l2": strengths[best], "val_accuracy": score}, logits, probe, learnt_from)
+
+
+def neighbours(
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+) -> ProbeResult:
+    """Classify by the nearest neighbours among the training images.
+
+    k is chosen by leaving out one training image (or patient) at a time; of more than ``N_LEAVE_ONE_OUT`` images, a
+    random sample is left out.
+    """
+    train, test = seen["train"], seen["test"]
+    n_classes, how, rows_judged = len(splits.classes), config.how, None
+    if len(train.split) > N_LEAVE_ONE_OUT:
+        rng = np.random.default_rng(derive_seed(config.seed, "neighbours"))
+        rows_judged = np.sort(rng.choice(len(train.split), N_LEAVE_ONE_OUT, replace=False))
+    tried = leave_one_out(
+        train.features, train.targets, config.k, config.sigma, groups=train.split.groups, rows=rows_judged
+    )
+    k, n_judged = choose_k(tried), min(len(train.split), N_LEAVE_ONE_OUT)
+    logger.info(f"Nearest neighbours: k = {k} of {', '.join(map(str, tried))}.")
+    prob = knn_probabilities(test.features, train.features, train.targets, k, config.sigma, n_classes=n_classes)
+    hits = metrics.right(test.split, prob)
+    precision = average_precisions(test.features, train.features, test.targets, train.targets)
+    of_map = mean_precisions({"mean_average_precision": precision}, test.split.groups)["mean_average_precision"]
+    rows = [
+        {"how": how, "part": "train", "n_images": n_judged, "k": one, "accuracy": value, "chosen": one == k}
+        for one, value in tried.items()
+    ]
+    low, high = of_map.ci95 or (None, None)
+    figures = {"mean_average_precision": of_map.value, "k": k}
+    more = figures | {"map_ci95_low": low, "map_ci95_high": high, "chosen": True}
+    rows.append(metrics.row(how, test.split, hits, interval=True, **more))
+    intervals = {"mean_average_precision": of_map}
+    summary = [_line(f"{k} nearest neighbours", test.split, hits, **figures, intervals=intervals)]
+    chosen = {"k": k, "sigma": config.sigma, "leave_one_out_accuracy": tried[k]}
+    tables = {}
+    if config.feature_tables:
+        tables = {
+            "neighbours.csv": nearest_table(test.features, train.features, test.split, train.split),
+            "pca.csv": energy_table(train.features),
+            "tsne.csv": tsne_table(test.features, test.split, derive_seed(config.seed, "tsne")),
+        }
+    return ProbeResult(rows, summary, chosen, np.log(np.maximum(prob, _SMALLEST)), learnt_from=(), tables=tables)
+
+
+def retrieval(
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+) -> ProbeResult:
+    """Run ``neighbours``; if there are coarse classes, also measure what they add to the search (eq. 2.5)."""
+    found = neighbours(config, splits, seen, progress)
+    queries, keys = (seen[name] for name in ("test", "train"))
+    of_query, of_key = queries.split.coarse_targets, keys.split.coarse_targets
+    if of_query is None or of_key is None:
+        return found
+    ranking = rank_by_coarse(
+        LabelledFeatures(queries.features, queries.targets, of_query),
+        LabelledFeatures(keys.features, keys.targets, of_key),
+        config.sigma,
+    )
+    intervals = mean_precisions(ranking.precisions, queries.split.groups)
+    intervals["coarse_accuracy"] = metrics.accuracy(queries.split, ranking.right)
+    figures = {name: one.value for name, one in intervals.items()}
+    found.rows[-1].update(figures)
+    found.summary[-1].update(figures)
+    found.summary[-1]["intervals"].update(intervals)
+    return found
+
+
+def clustered(
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+) -> ProbeResult:
+    """Cluster the training images, and classify a test image by the classes of the training images of its cluster."""
+    train, test = seen["train"], seen["test"]
+    kmeans = fit_clusters(train.features, config.clusters, derive_seed(config.seed, "clusters") % 2**32)
+    shares = class_shares(kmeans.labels_, train.targets, config.clusters, len(splits.classes))
+    prob = shares[kmeans.predict(normalize(test.features))]
+    hits = metrics.right(test.split, prob)
+    rows = [metrics.row("clusters", test.split, hits, interval=True, chosen=True)]
+    summary = [_line(f"{config.clusters} clusters, commonest class", test.split, hits)]
+    tables = {CLUSTERS: cluster_table(train.split, kmeans.labels_)}
+    logits = np.log(np.maximum(prob, _SMALLEST))
+    return ProbeResult(rows, summary, {"clusters": config.clusters}, logits, learnt_from=(), tables=tables)
+
+
+def separability(
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+) -> ProbeResult:
+    """Separate random halves of the classes on the training images, and classify the test images into whole classes."""
+    train, test = seen["train"], seen["test"]
+    l2, n_classes = (config.l2 or linear.L2)[0], len(splits.classes)
+    of_class = linear.fit_logistic(train.features, train.targets, n_classes, l2)
+    rows: list[dict[str, Any]] = []
+    found: dict[str, list[metrics.Bools]] = {"right": [], "conditioned": []}
+    with task(progress, "random halves", config.draws, "splits") as advance:
+        for draw in range(config.draws):
+            labels = random_halves(train.targets, config.seed, draw)
+            one = separate(train.features, labels, of_class, n_classes, l2)
+            for name, hits in (("right", one.right), ("conditioned", one.conditioned)):
+                found[name].append(hits)
+                rows.append(metrics.row(f"separability, {name}", train.split, hits, draw=draw, l2=l2))
+            advance(draw + 1)
+    n_groups, summary = metrics.accuracy(train.split, found["right"][0]).n_groups, []
+    for name, what in (("right", "random halves"), ("conditioned", "random halves, conditioned")):
+        each = [float(hits.mean()) for hits in found[name]]
+        of_classes = [metrics.mean_class_accuracy(train.targets, hits) for hits in found[name]]
+        value = metrics.over_draws(each, n_groups).replace(method=f"t over {config.draws} splits", covers=HALVES_COVER)
+        summary.append({"name": what, "accuracy": value, "mean_class_accuracy": float(np.mean(of_classes)), "l2": l2})
+    logits = of_class(test.features)
+    hits = metrics.right(test.split, logits)
+    rows.append(metrics.row("separability", test.split, hits, interval=True, l2=l2, chosen=True))
+    summary.append(_line("classes, on the test images", test.split, hits, l2=l2))
+    return ProbeResult(rows, summary, {"l2": l2}, logits, of_class)
+
+
+PROBES: dict[str, Probe] = {
+    "fewshot": fewshot,
+    "linear": logistic,
+    "knn": neighbours,
+    "retrieval": retrieval,
+    "clusters": clustered,
+    "separability": separability,
+}
+
+
+def needed(config: TransferConfig, splits: TransferSplits) -> list[TransferSplit]:
+    """Return the splits whose features are needed; for a few-shot probe, only the training images that are drawn."""
+    train = splits.train
+    if config.how == "fewshot":
+        most = max(config.shots)  # includes the images of fewer shots
+        drawn = [draw_shots(train.targets, most, config.seed, draw) for draw in range(config.draws)]
+        train = replace(train, rows=train.rows[np.unique(np.concatenate(drawn))])
+    return [split for split in (train, splits.val, splits.test) if split is not None]
+
+
+def check(config: TransferConfig, splits: TransferSplits) -> None:
+    """Check before any image is read that all choices and draws are possible.
+
+    Raises:
+        UsvitError: A setting, which is named, must be changed.
+    """
+    if config.how == "fewshot":
+        check_shots(splits.train.targets, splits.classes, config.shots)
+    choices = {"fewshot": config.l2 or least_squares.L2, "linear": config.l2 or linear.L2, "finetune": config.cells}
+    count = len(choices.get(config.how, ()))
+    if count > 1 and splits.val is None:
+        what = "cells of the sweep" if config.how == "finetune" else "strengths l2"
+        raise UsvitError(
+            f"There are {count} {what} to choose from, but no validation images, and test images must not be used for "
+            "the choice. Set source.val to a split, or source.val_share to a share of the training images"
+            + ("." if config.how == "finetune" else ", or l2 to one value: --set l2=[1].")
+        )
+
+
+def _of_val(val: TransferSplit, k: int) -> dict[str, Any]:
+    return {"how": "fewshot", "part": "val", "n_images": len(val), "k": k}
+
+
+def _line(name: str, split: TransferSplit, hits: metrics.Bools, **more: Any) -> dict[str, Any]:
+    found = metrics.accuracy(split, hits)
+    mean = metrics.mean_class_accuracy(split.targets, hits)
+    return {"name": name, "accuracy": found, "mean_class_accuracy": mean, **more}
