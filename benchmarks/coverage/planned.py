@@ -12,6 +12,7 @@ from benchmarks.coverage.fixed import called_non_inferior
 from benchmarks.coverage.generators import deviations
 from benchmarks.coverage.harness import Outcome, Row, Spread, Table, rejects
 from benchmarks.coverage.trained import area_of
+from usvit.config.planning import ComparisonTest
 from usvit.metrics.comparison_power import ObservedComparison
 from usvit.metrics.cross_validation import area_figure
 from usvit.metrics.fold_difference import difference_limits, difference_within_folds
@@ -20,7 +21,6 @@ from usvit.metrics.margin_tests import equivalence
 from usvit.metrics.sample_size import (
     AreaPrecision,
     CalibrationSlope,
-    ComparisonTest,
     NetBenefit,
     ObservedExpected,
     PreciseFigure,
@@ -145,7 +145,7 @@ def _claimed(row: Claim, patients: int, k: int) -> bool:
     limits = difference_limits(value)
     if row.test == "noninferiority":
         return called_non_inferior(limits, row.margin)
-    return limits is not None and equivalence(limits, row.margin)["verdict"] == "equivalent"
+    return limits is not None and equivalence(limits, row.margin).verdict == "equivalent"
 
 
 _STUDIES = ((0.9, 0.3, 1.0, 0.0, 0.0), (0.8, 0.1, 1.0, 0.0, 0.0), (0.9, 0.3, 3.0, 0.5, 0.5), (0.85, 0.4, 2.0, 0.4, 0.8))

@@ -104,7 +104,7 @@ def summarise(
         class_groups={name: rows[label == k].n_groups for k, name in enumerate(classes)},
         warnings=[],
         headline=headline_section(everything, positive, pooled, origin),
-        pooled=FiguresRecord.model_validate(pooled.values),
+        pooled=FiguresRecord(**pooled.values),
         folds=folds,
         mean_sd=mean_and_sd_of_all(by_fold),
         confusion=Confusion(labels=classes, counts=confusion(label, prob).tolist()),

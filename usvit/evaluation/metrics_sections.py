@@ -247,7 +247,7 @@ def patient_section(table: pd.DataFrame, positive: str, origin: PredictionOrigin
             patients = patients_of_models(known, how=how, positive=positive, precedence=order)
             rows = rows_of(patients, "test")
             figures = figures_with_intervals(rows.label, rows.prob, rows.group, classes=classes, positive=positive)
-            pooled[how] = FiguresRecord.model_validate(figures.values)
+            pooled[how] = FiguresRecord(**figures.values)
             headlines[how] = headline_section(patients, positive, figures, origin)
     except UsvitError as error:
         return Patients(n_patients=None, reason=str(error))
@@ -262,7 +262,8 @@ def patient_section(table: pd.DataFrame, positive: str, origin: PredictionOrigin
         label_order=order,
         class_patients={name: int((rows.label == rows.index(name)).sum()) for name in classes},
         headline=PatientHeadline(**headlines),
-        **pooled,
+        mean=pooled["mean"],
+        max=pooled["max"],
     )
 
 

@@ -1,7 +1,7 @@
 """Figures of one set of images: with intervals, or as numbers alone."""
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -112,15 +112,15 @@ def mean_and_sd(folds: Sequence[Estimate]) -> MeanSd:
 
 def mean_and_sd_of_all(folds: Sequence[FigureValues]) -> MeanSdRecord:
     """Compute mean and SD over folds of each figure."""
-    found: dict[str, MeanSd | dict[str, MeanSd]] = {}
-    for name, figure in folds[0].values.items():
-        each = [one.values[name] for one in folds]
-        if isinstance(figure, dict):
-            of_classes = [one for one in each if isinstance(one, dict)]
-            found[name] = {of: mean_and_sd([one[of] for one in of_classes]) for of in figure}
-        else:
-            found[name] = mean_and_sd([one for one in each if isinstance(one, Estimate)])
-    return MeanSdRecord.model_validate(found)
+    each = {name: [one.values[name] for one in folds] for name in folds[0].values}
+    return MeanSdRecord(**{name: _mean_and_sd(figures) for name, figures in each.items()})
+
+
+def _mean_and_sd(figures: Sequence[Any]) -> Any:
+    """Return mean and SD of a figure, or of the figure of each class."""
+    if not isinstance(figures[0], dict):
+        return mean_and_sd(figures)
+    return {name: mean_and_sd([one[name] for one in figures]) for name in figures[0]}
 
 
 def _absent(label: np.ndarray, classes: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from usvit.config.comparison import MarginTest
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
 from usvit.estimate import Difference
@@ -32,7 +33,6 @@ from usvit.evaluation.predictions import first_repeat
 from usvit.evaluation.tables_beside_runs import open_beside
 from usvit.metrics.checks import group_codes
 from usvit.metrics.figure_table import HEADLINE
-from usvit.metrics.margin_tests import MarginTest
 from usvit.metrics.paired_tests import holm
 from usvit.metrics.support import few_groups_sentences
 from usvit.records import ComparedRun, CompareRecord, McNemar, Pair
@@ -122,16 +122,16 @@ def compare_predictions(
     }
     pairs: list[Pair] = []
     for (a, name_a), (b, name_b) in itertools.combinations(zip(opened, names, strict=True), 2):
-        one, other = decided[name_a], decided[name_b]
+        of_a, of_b = decided[name_a], decided[name_b]
         ratios = [one.test_over_train for one in (a, b) if one.test_over_train is not None]
-        ratio = float(np.mean(ratios)) if ratios else _ratio(one)
+        ratio = float(np.mean(ratios)) if ratios else _ratio(of_a)
         found = compare_tables(a.table, b.table, positive=first.positive, names=(name_a, name_b), ratio=ratio)
         pairs.append(
             Pair(
                 **dict(found),
-                decisions=compare_decisions(one, other, ratio),
-                accuracy=compare_accuracy(one, other, ratio),
-                subgroups=compare_subgroups(one[0], other[0], test_rows, first.columns, SUBGROUP_COLUMNS),
+                decisions=compare_decisions(of_a, of_b, ratio),
+                accuracy=compare_accuracy(of_a, of_b, ratio),
+                subgroups=compare_subgroups(of_a[0], of_b[0], test_rows, first.columns, SUBGROUP_COLUMNS),
             )
         )
     pairs = correct_section(_corrected(pairs), "decisions", FIGURES)

@@ -5,7 +5,7 @@ Whole groups are drawn with all their images, because images of one patient are 
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,24 +57,24 @@ class FigureValues:
     """Figures of one set of images.
 
     Attributes:
-        values: name -> the figure, or the figure of each class; AUCs of classes are named ``<class>_vs_rest``.
+        values: name -> the figure, or a dictionary with the figure of each class. AUCs of classes are named
+            ``<class>_vs_rest``.
     """
 
-    values: dict[str, Estimate | dict[str, Estimate]] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
 
     def figure(self, name: str, of: str = "") -> Estimate:
         """Return a figure by its name; that of the class ``of`` if each class has one."""
         found = self.values[name]
-        return found[f"{of}_vs_rest" if name == "auc" else of] if isinstance(found, dict) else found
+        figure: Estimate = found[f"{of}_vs_rest" if name == "auc" else of] if isinstance(found, dict) else found
+        return figure
 
     def add(self, name: str, of: str | None, value: Estimate) -> None:
         """Add a figure, of the class ``of`` if it is not None."""
         if of is None:
             self.values[name] = value
         else:
-            of_classes = self.values.setdefault(name, {})
-            assert isinstance(of_classes, dict)
-            of_classes[of] = value
+            self.values.setdefault(name, {})[of] = value
 
 
 def cluster_bootstrap(

@@ -95,7 +95,7 @@ def decision_curve(
         band = simultaneous_band(reference, p, code, at, prevalence=prevalence, n_resamples=n_resamples, seed=seed)
     surely = np.zeros(len(at), dtype=bool) if isinstance(band, str) else np.array(band.lower) > TINY
 
-    nothing = [None] * len(at)
+    nothing: list[float | None] = [None] * len(at)
     return DecisionCurve(
         thresholds=at.tolist(),
         model=nothing if model is None else model.tolist(),

@@ -307,8 +307,8 @@ def _abstained(
 ) -> Abstained:
     """Count the images that the model abstained from, and compute the figures of the others."""
     known = []
-    for one in points if decided is not None else ():
-        found = _outcome(one, decided, positive, clustered_share)
+    for one in points:
+        found = None if decided is None else _outcome(one, decided, positive, clustered_share)
         if found is not None:
             known.append(DecidedOnly(rule=one.rule, outcome=found))
     return Abstained(n_images=n_abstained, decided_only=known)
