@@ -1,5 +1,4 @@
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -105,7 +104,7 @@ def test_a_run_is_its_test_images(study):
     assert (curve.n_images, curve.n_groups, curve.n_positive) == (200, 100, 50)
     positive, prob = (study["label"] == "malignant").to_numpy(), study["prob_malignant"].to_numpy()
     np.testing.assert_allclose(curve.model, [literal(positive, prob, pt) for pt in THRESHOLDS], atol=1e-12)
-    json.dumps(asdict(curve), allow_nan=False)
+    json.dumps(curve.content(), allow_nan=False)
 
 
 def studies(n_studies, skill, n=200, per=2):
