@@ -35,7 +35,7 @@ def test_a_command_imports_no_other_command():
         "for words in (['--help'], ['nothing'], ['cv', '--help'], ['data', 'list', '--help']):\n"
         "    sys.argv = ['usvit', *words]\n"
         "    try: main()\n    except SystemExit: pass\n"
-        "    loaded.append([name for name in sys.modules if name.startswith('usvit.cli.')])\n"
+        "    loaded.append([name for name in sys.modules if name.startswith('usvit.')])\n"
         "print(json.dumps(loaded))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -27,6 +27,12 @@ class Settings(Section):
     """Device."""
     link: Annotated[Path | None, Option(metavar="FILE")] = None
     """A table."""
+    parts: tuple[Path, ...] = ()
+    """Parts; with ``batch_size``, ``auto`` or ``folds``."""
+    check: bool = True
+    """Check the result."""
+    test: Literal["difference", "equivalence"] | None = None
+    """Test."""
     hidden: frozenset[str] = frozenset()
     """Set by the command."""
 
@@ -62,6 +68,31 @@ def test_each_field_is_an_option_with_its_name_type_and_metavar(run, tmp_path):
     options = ("--fold", "0,2", "--batch-size", 8, "--flip", "--device", "cpu", "--link", tmp_path / "t.csv")
     _, ((_, settings),) = run("--model", "m", *options)
     assert settings == Settings(folds="0,2", batch_size=8, flip=True, device="cpu", link=tmp_path / "t.csv")
+
+
+def test_an_option_of_several_values_is_repeated(run, tmp_path):
+    _, ((_, settings),) = run("--model", "m", "--parts", tmp_path / "a", "--parts", tmp_path / "b")
+    assert settings.parts == (tmp_path / "a", tmp_path / "b")
+
+
+def test_what_is_true_by_default_can_be_switched_off(run):
+    assert [one.check for _, one in run("--model", "m", "--no-check")[1]] == [False]
+    assert run("--model", "m", "--check")[1][-1][1].check
+
+
+def test_a_choice_may_have_no_default(run):
+    _, ((_, settings),) = run("--model", "m", "--test", "equivalence")
+    assert settings.test == "equivalence"
+    assert (
+        str(run("--model", "m", "--test", "best")[0].exception)
+        == "Unknown test 'best'. Known: difference, equivalence."
+    )
+
+
+def test_the_help_shows_fields_as_options(run):
+    text = " ".join(run("--help")[0].output.split())
+    assert "Parts; with --batch-size, auto or --fold." in text and "difference|equivalence" in text
+    assert "--check --no-check" in text
 
 
 def test_the_help_is_the_text_of_the_field(run):

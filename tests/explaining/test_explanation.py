@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import jsonschema
 import numpy as np
@@ -13,8 +14,9 @@ from PIL import Image
 
 from tests.conftest import REPOSITORY
 from tests.explaining.conftest import SMALL_SHAPE
+from usvit.config.explaining import Method
 from usvit.errors import UsvitError
-from usvit.explaining import METHODS, explain
+from usvit.explaining import explain
 from usvit.explaining.attention import rollout_maps
 from usvit.explaining.methods import MAPS
 from usvit.files import LOCK, alone_in
@@ -49,7 +51,7 @@ def ids_of_test(run, fold):
 
 def test_every_method_writes_what_its_schema_says_and_leaves_the_others(make_run, ask):
     run = make_run()
-    methods = [method for method in METHODS if method != "mixing"]  # which only a ResMLP has
+    methods = [method for method in get_args(Method) if method != "mixing"]  # which only a ResMLP has
     for method in methods:
         explained = ask(run, method=method, **({"images": 3} if method in MAPS else {}))
         assert explained.folder == run / "explain"

@@ -8,10 +8,11 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.reports.conftest import fake_run
 from usvit.errors import UsvitError
-from usvit.records import FILE_RECORDS, FoldRow, PredictionRow, load_record
-from usvit.records.schemas import FOLDER, all_schemas, main, schema_of
+from usvit.records import FileRecord, FoldRow, PredictionRow, load_record
+from usvit.records.schemas import FOLDER, all_models, all_schemas, main, schema_of
 
 FIXTURES = Path(__file__).parent / "fixtures"
+FILE_RECORDS = [model for model in all_models() if issubclass(model, FileRecord)]
 BY_KIND = {model.KIND: model for model in FILE_RECORDS}
 
 

@@ -1,18 +1,21 @@
 """``usvit explain``: show where a trained network looks."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
+from usvit.config.explaining import ExplainSettings
 
 if TYPE_CHECKING:
     from usvit.records import ExplanationRecord
 
 
+@takes_options()
 def explain(
+    settings: ExplainSettings,
     run: Annotated[
         str | None,
         typer.Argument(
@@ -21,66 +24,6 @@ def explain(
             metavar="[RUN|MODEL[=WEIGHTS]]",
         ),
     ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="rollout, attention, gradcam, occlusion, distance, residuals, positions, filters or mixing. (default: "
-            "rollout, or the closest method that the network supports)",
-            metavar="M",
-        ),
-    ] = None,
-    layer: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Layer of attention (default: the last) or mixing (default: all): 1 for the first, -1 for the last, a "
-            "name, or all. Can be repeated.",
-            metavar="N",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="Network of --weights, instead of RUN; alone: the hub's recommended weights.", metavar="M"),
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="Weights of --model: hub, hub:UPSTREAM, a file or a run.", metavar="W")
-    ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            help="Images for weights without test images: a name from 'usvit pretrain --list-sources'.",
-            metavar="NAME[:SPLIT]",
-        ),
-    ] = None,
-    path: o.UpstreamPath = None,
-    images: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of images, from the classes in turn. (default: 6; for distance and residuals: 128)",
-            min=1,
-            metavar="N",
-        ),
-    ] = None,
-    image_id: Annotated[
-        list[str] | None, typer.Option(help="Explain this image; can be repeated.", metavar="ID")
-    ] = None,
-    errors: Annotated[int | None, typer.Option(help="Explain the N most confident errors.", min=1, metavar="N")] = None,
-    class_: Annotated[
-        str | None,
-        typer.Option(
-            "--class",
-            help="Class whose score to explain (gradcam, occlusion). (default: the predicted class)",
-            metavar="C",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write. (default: RUN/explain, or a folder in runs/)", metavar="DIR")
-    ] = None,
-    include_images: Annotated[
-        bool,
-        typer.Option(
-            "--include-images", help="Show the images even if their licence is unclear; keep the pictures to yourself."
-        ),
-    ] = False,
     data_root: o.DataRoot = None,
     base: o.Base = None,
     json_: o.Json = False,
@@ -93,23 +36,7 @@ def explain(
     from usvit.explaining import explain as explain_run
     from usvit.progress import make_progress
 
-    explained = explain_run(
-        run,
-        data_root=o.data_roots(data_root),
-        progress=make_progress(),
-        method=method,
-        images=images,
-        image_ids=image_id or (),
-        errors=errors,
-        target=class_,
-        layers=layer or (),
-        model=model,
-        weights=weights,
-        source=source,
-        path=path,
-        out=out,
-        include_images=include_images,
-    )
+    explained = explain_run(run, settings=settings, data_root=o.data_roots(data_root), progress=make_progress())
     entry = explained.entry
     if json_:
         content = {"out": str(explained.folder), "method": explained.method, **entry.content()}

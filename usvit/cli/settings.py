@@ -2,7 +2,10 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import annotated_types
@@ -19,6 +22,9 @@ S = TypeVar("S", bound=Section)
 
 def takes_options(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command take the fields of each argument that is a section of settings as options, in its place.
+
+    An option whose field is a tuple or a mapping can be repeated, and a field that is true by default has an option
+    such as ``--check/--no-check``. In the help text, the names of fields are shown as options.
 
     Args:
         without: Fields that are no options; they keep their default.
@@ -127,13 +133,12 @@ def option_name(section: type[BaseModel], field: str) -> str:
 def _parameter(section: type[Section], name: str, *, optional: bool = False) -> inspect.Parameter:
     """Return the parameter of a field; ``optional``: it is None, or false, if it is not given."""
     field = section.model_fields[name]
-    kind = _plain(field.annotation)
+    kind, text = _plain(field.annotation), _help(section, name)
     default = ... if field.is_required() else field.get_default(call_default_factory=True)
-    text = meanings(section).get(name, "").replace("``", "")
     if optional and kind is not bool:
         text += "" if default is None or "(default" in text else f" (default: {default}, or the recipe's)"
         kind, default = kind | None, None
-    elif kind == list[str] | None:  # a repeated option
+    elif default is not ... and not isinstance(default, (str, int, float, Path)):  # nothing that a user could type
         default = None
     bounds: dict[str, Any] = {}
     for entry in field.metadata:
@@ -141,9 +146,10 @@ def _parameter(section: type[Section], name: str, *, optional: bool = False) -> 
             bounds["min"] = entry.ge
         elif isinstance(entry, annotated_types.Le):
             bounds["max"] = entry.le
+    words = option_name(section, name)
     option = typer.Option(
         default,
-        option_name(section, name),
+        f"{words}/--no-{words.removeprefix('--')}" if default is True else words,
         *option_of(section, name).aliases,
         help=text,
         metavar=option_of(section, name).metavar or _metavar(field),
@@ -152,17 +158,33 @@ def _parameter(section: type[Section], name: str, *, optional: bool = False) -> 
     return _keyword(name, kind, option)
 
 
+def _help(section: type[Section], name: str) -> str:
+    """Return the text of a field, with the options instead of the fields that it names."""
+
+    def shown(found: re.Match[str]) -> str:
+        return option_name(section, found[1]) if found[1] in section.model_fields else found[1]
+
+    return re.sub("``(.*?)``", shown, meanings(section).get(name, ""))
+
+
 def _metavar(field: FieldInfo) -> str | None:
     """Return the placeholder of a value; None: Typer makes one from the type."""
-    if get_origin(field.annotation) is Literal:
-        return "|".join(get_args(field.annotation))
-    return None
+    kind = _without_none(field.annotation)
+    return "|".join(get_args(kind)) if get_origin(kind) is Literal else None
 
 
 def _plain(annotation: Any) -> Any:
     """Return the type as Typer reads it: a choice is a text, which the section checks, and several values a list."""
-    if get_origin(annotation) is Literal:
-        return str
-    if get_origin(annotation) in (tuple, frozenset, dict, Mapping):
+    kind = _without_none(annotation)
+    if get_origin(kind) in (tuple, frozenset):
+        return list[_plain(get_args(kind)[0])] | None  # type: ignore[misc]
+    if get_origin(kind) in (dict, Mapping):
         return list[str] | None
-    return annotation
+    plain = str if get_origin(kind) is Literal else kind
+    return plain if kind is annotation else plain | None
+
+
+def _without_none(annotation: Any) -> Any:
+    """Return the type of a value that may also be None."""
+    kinds = get_args(annotation)
+    return next(kind for kind in kinds if kind is not NoneType) if NoneType in kinds else annotation

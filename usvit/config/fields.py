@@ -9,10 +9,11 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -34,6 +35,14 @@ class Option:
     """Placeholder of the value in the help text."""
     aliases: tuple[str, ...] = ()
     """Further names of the option."""
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+TextOrPath = Annotated[str | None, BeforeValidator(_as_text, json_schema_input_type=str | Path | None)]
+"""A text or None, for which Python also takes a path."""
 
 
 def meanings(section: type[BaseModel]) -> Mapping[str, str]:

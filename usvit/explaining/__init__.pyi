@@ -6,6 +6,5 @@ from .cases import PredictionSource as PredictionSource
 from .cases import choose as choose
 from .cases import open_source as open_source
 from .explanation import explain as explain
-from .methods import METHODS as METHODS
 from .output import Explanation as Explanation
 from .saliency import grad_cam as grad_cam

@@ -1,12 +1,11 @@
 """``usvit explain``: show where a network looks, or what its layers do."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from usvit.arguments import checked_arguments
+from usvit.config.explaining import ExplainSettings
+from usvit.config.keywords import takes_settings
 from usvit.data.datasets import DataRoot, roots_from
-from usvit.errors import UsvitError, unknown
-from usvit.explaining.methods import METHODS
+from usvit.errors import UsvitError
 from usvit.explaining.of_run import explain_run
 from usvit.explaining.of_weights import explain_weights
 from usvit.explaining.output import Explanation
@@ -16,28 +15,18 @@ from usvit.progress import Progress, shown_progress
 from usvit.records import ModelMetadata, load_record, load_run_record
 
 
-@checked_arguments
+@takes_settings
 def explain(
     run: str | Path | None = None,
     *,
-    method: str | None = None,
-    images: int | None = None,
-    image_ids: Sequence[str] = (),
-    errors: int | None = None,
-    target: str | None = None,
-    layers: Sequence[str | int] = (),
-    model: str | None = None,
-    weights: str | Path | None = None,
-    source: str | None = None,
-    path: str | Path | None = None,
-    out: str | Path | None = None,
-    include_images: bool = False,
+    settings: ExplainSettings,
     data_root: DataRoot = None,
     progress: Progress | None = None,
 ) -> Explanation:
     """Show where networks look: those of a run on images that they have not been trained on, or any weights.
 
-    At most one of ``images``, ``image_ids`` and ``errors`` may be given.
+    At most one of ``images``, ``image_ids`` and ``errors`` may be given. ``model`` and ``weights`` name a
+    network instead of ``run``.
 
     Args:
         run: folder of a finished run, or of one of its folds. For a run of ``cross_validate`` or ``train``, each image
@@ -45,22 +34,7 @@ def explain(
             ``filters`` and ``mixing`` describe the network of its first fold. Other weights have no test images, so
             they need ``source`` or ``path``: a run of ``pretrain`` or ``transfer``, ``MODEL`` (the hub's recommended
             weights), ``MODEL=WEIGHTS``, or a file.
-        method: one of ``METHODS``; None: ``rollout``, or the closest method that the architecture supports.
-        images: number of images. Those of a run are taken from the classes in turn, those of a source are drawn with a
-            fixed seed; all images if there are fewer.
-        image_ids: ids of the images; those of a source are its names of files.
-        errors: explain this many of the most confident errors; only for a run of ``cross_validate`` or ``train``.
-        target: class whose score ``gradcam`` and ``occlusion`` explain; None: the predicted class of each image.
-        layers: layers of ``attention`` (default: the last) and ``mixing`` (default: all): numbers from 1 for the first,
-            or from -1 for the last; names; ``all``.
-        model, weights: network and weights instead of ``run``. ``weights`` is ``hub``, ``hub:UPSTREAM``, a file or a
-            run; default: the hub's recommended weights.
-        source: ``NAME`` or ``NAME:SPLIT`` of ``usvit pretrain --list-sources``; images are prepared as the weights
-            require.
-        path: folder of images, which are explained without labels unless ``source`` is ``folder``; address of
-            ``shards``.
-        out: folder to write; None: ``explain`` in ``run``; for weights that are not a run, a folder in ``runs``.
-        include_images: show the images whatever their licence allows; keep the pictures to yourself.
+        settings: see ``ExplainSettings``.
         data_root: folder of the data set, or a mapping of the names of data sets to folders; None: ``$USVIT_DATA``.
         progress: shows how many images are done.
 
@@ -76,38 +50,22 @@ def explain(
         >>> len(explanation.entry.images)
         2
     """
-    if method is not None and method not in METHODS:
-        raise unknown("method", method, METHODS)
-    if sum((images is not None, bool(image_ids), errors is not None)) > 1:
-        raise UsvitError("Pass only one of --images, --image-id and --errors: each selects the images to explain.")
-    choice = _choice(run, model, weights)
-    request = ExplainRequest(
-        method=method,
-        layers=tuple(map(str, layers)),
-        images=images,
-        image_ids=tuple(image_ids),
-        errors=errors,
-        target=target,
-        source=source,
-        path=None if path is None else str(path),
-        out=None if out is None else Path(out),
-        include_images=include_images,
-        roots=roots_from(data_root),
-        progress=shown_progress(progress),
-    )
-    if source is None and path is None and _has_test_images(Path(choice)):
+    choice = _choice(run, settings.model, settings.weights)
+    request = ExplainRequest(settings, roots_from(data_root), shown_progress(progress))
+    if settings.source is None and settings.path is None and _has_test_images(Path(choice)):
         return explain_run(Path(choice), request)
     return explain_weights(choice, request)
 
 
-def _choice(run: str | Path | None, model: str | None, weights: str | Path | None) -> str:
+def _choice(run: str | Path | None, model: str | None, weights: str | None) -> str:
     if (run is None) == (model is None and weights is None):
         raise UsvitError("Name one network: a run (runs/x), a fold of one, or --model with --weights.")
     if run is not None:
         return str(run)
     if model is not None:
         return model if weights is None else f"{model}={weights}"
-    return str(weights)
+    assert weights is not None  # one of the three is given
+    return weights
 
 
 def _has_test_images(path: Path) -> bool:

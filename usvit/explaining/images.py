@@ -66,20 +66,21 @@ def choose_images(request: ExplainRequest, n: int) -> ChosenImages:
     Raises:
         UsvitError: No images are named, a source, split or image does not exist, or the source is a data card.
     """
-    if request.source is None and request.path is None:
+    settings = request.settings
+    if settings.source is None and settings.path is None:
         raise UsvitError(
             "These weights come without test images. Name the images to explain: --path DIR for a folder of your own, "
             "or --source NAME[:SPLIT], such as --source imagenet:val ('usvit pretrain --list-sources' lists them)."
         )
-    if request.errors is not None:
+    if settings.errors is not None:
         raise UsvitError("--errors needs the predictions of a run of usvit cv or train. Use --images or --image-id.")
     open_source = image_source()
     if open_source is None:
         raise UsvitError(
             "No installed plug-in opens images by the name of a source. Explain a run of usvit cv or train."
         )
-    label, source = open_source(request.source, request.path, request.roots)
-    rows = _named(source, request.image_ids) if request.image_ids else _drawn(source, request.images or n)
+    label, source = open_source(settings.source, settings.path, request.roots)
+    rows = _named(source, settings.image_ids) if settings.image_ids else _drawn(source, settings.images or n)
     return ChosenImages(label, source, rows)
 
 

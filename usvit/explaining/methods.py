@@ -22,7 +22,6 @@ SOURCES = {
     "filters": "Dosovitskiy et al. (2021), section 4.5, Fig. 7 (left)",
     "mixing": "Touvron (2022), thesis, section 4.3.3, Fig. 4.2 and 4.3",
 }
-METHODS = tuple(SOURCES)
 MAPS = ("rollout", "attention", "gradcam", "occlusion")
 """Methods that show each image."""
 MEANS = ("distance", "residuals")
@@ -86,7 +85,7 @@ def refuse_needless(method: str, *, chosen_images: bool, layers: Sequence[str], 
     """Refuse options that have no meaning for a method.
 
     Args:
-        method: one of ``METHODS``.
+        method: name of the method.
         chosen_images: the user has chosen images.
         layers: layers that the user has chosen.
         target: class that the user has chosen, for a method that explains none; None if it explains one.

@@ -49,35 +49,36 @@ def explain_run(path: Path, request: ExplainRequest) -> Explanation:
     """Explain test images of a run by the network of the fold that tested each; see ``explain``."""
     source = open_source(path)
     first = load_trained(next(iter(source.folds.values())))
-    target, errors = request.target, request.errors
+    target, errors = request.settings.target, request.settings.errors
     if target is not None and target not in first.classes:
         raise unknown("class", target, first.classes)
-    method = request.method or default_method(first.model, first.spec.name)
+    method = request.settings.method or default_method(first.model, first.spec.name)
     if method == "gradcam":
         refuse_without_monai()
     needless = None if explains_a_class(method, first.model) else target
-    chosen = request.images is not None or bool(request.image_ids) or errors is not None
-    refuse_needless(method, chosen_images=chosen, layers=request.layers, target=needless)
+    refuse_needless(
+        method, chosen_images=request.settings.chooses_images, layers=request.settings.layers, target=needless
+    )
     if method not in MAPS:
         number = next(iter(source.folds))
         mine = tuple(case for case in source.cases if case.fold == number)
         source = dataclasses.replace(source, folds={number: source.folds[number]}, cases=mine)
-    if request.image_ids:
-        cases = choose_named(source, request.image_ids)
+    if request.settings.image_ids:
+        cases = choose_named(source, request.settings.image_ids)
     elif errors is not None:
         cases = choose_errors(source, errors)
         if not cases:
             raise UsvitError(f"{path} has no wrong prediction in its test split. Use --images instead of --errors.")
     else:
-        cases = choose(source, request.images or (N_MEAN if method in MEANS else N_IMAGES))
+        cases = choose(source, request.settings.images or (N_MEAN if method in MEANS else N_IMAGES))
     used = {case.fold for case in cases} if method in MAPS else set(source.folds)
-    if request.out is None:
+    if request.settings.out is None:
         refuse_linked_folders(path)
-    record = ExplainWriter(request.out or path / "explain", _head(source, first, used))
+    record = ExplainWriter(request.settings.out or path / "explain", _head(source, first, used))
     work = _RunWork(source, first, record, request)
     with record.opened():
         if method in MAPS:
-            return work.maps(method, cases, target, request.layers)
+            return work.maps(method, cases, target, request.settings.layers)
         return work.network(method, cases)
 
 
@@ -97,7 +98,11 @@ def _head(source: PredictionSource, trained: TrainedModel, folds: set[int]) -> d
 class _RunWork:
     def __init__(self, source: PredictionSource, first: TrainedModel, record: ExplainWriter, request: ExplainRequest):
         self.source, self.first, self.record, self.request = source, first, record, request
-        self.roots, self.progress, self.include_images = request.roots, request.progress, request.include_images
+        self.roots, self.progress, self.include_images = (
+            request.roots,
+            request.progress,
+            request.settings.include_images,
+        )
 
     def maps(self, method: str, cases: list[ExplainedCase], target: str | None, layers: Sequence[str]) -> Explanation:
         """Draw a picture of each image, and score its map against the lesion mask."""
@@ -225,7 +230,7 @@ class _RunWork:
             images = ImageBatches(self._inputs(cases), len(cases), f"{len(cases)} test images", entry)
             shown = show_means(method, subject, self.record.folder, images, self.progress)
         else:
-            shown = show_parameters(method, subject, self.record.folder, self.request.layers)
+            shown = show_parameters(method, subject, self.record.folder, self.request.settings.layers)
         return Explanation(self.record.folder, method, self.record.put(method, shown))
 
     def _inputs(self, cases: list[ExplainedCase]) -> Iterator[torch.Tensor]:

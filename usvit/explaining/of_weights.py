@@ -49,23 +49,23 @@ def explain_weights(choice: str, request: ExplainRequest) -> Explanation:
     network = next(itertools.islice(resolve_networks(choice, need_classifier=False), 1))
     model = network.network().eval()
     name = network.spec.name
-    method = request.method or default_method(model, name)
+    method = request.settings.method or default_method(model, name)
     if method == "gradcam":
         refuse_without_monai()
     of_class = explains_a_class(method, model)
     refuse_needless(
         method,
-        chosen_images=request.images is not None or bool(request.image_ids) or request.errors is not None,
-        layers=request.layers,
-        target=None if of_class else request.target,
+        chosen_images=request.settings.chooses_images,
+        layers=request.settings.layers,
+        target=None if of_class else request.settings.target,
     )
     if of_class and not network.classes:
         raise UsvitError(
             f"The method {method} explains the score of a class. {network.classes_origin} The methods rollout, "
             "attention, distance, filters and positions do not need a classifier."
         )
-    if request.target is not None and request.target not in network.classes:
-        raise unknown("class", request.target, network.classes)
+    if request.settings.target is not None and request.settings.target not in network.classes:
+        raise unknown("class", request.settings.target, network.classes)
     images = choose_images(request, N_MEAN if method in MEANS else N_IMAGES) if method in (*MAPS, *MEANS) else None
     record = ExplainWriter(_folder(choice, network, request), _head(network))
     if images is not None and method in MAPS:
@@ -81,14 +81,14 @@ def explain_weights(choice: str, request: ExplainRequest) -> Explanation:
             batches = ImageBatches(inputs, len(images.rows), told, entry)
             shown = show_means(method, subject, record.folder, batches, request.progress)
         else:
-            shown = show_parameters(method, subject, record.folder, request.layers)
+            shown = show_parameters(method, subject, record.folder, request.settings.layers)
         return Explanation(record.folder, method, record.put(method, shown))
 
 
 def _folder(choice: str, network: FixedNetwork, request: ExplainRequest) -> Path:
     """Return the folder to write: that of the request, one in the run, or one in ``runs`` named after the weights."""
-    if request.out is not None:
-        return request.out
+    if request.settings.out is not None:
+        return request.settings.out
     if (path := Path(choice)).is_dir():
         refuse_linked_folders(path)
         metadata = network.weights.metadata
@@ -122,7 +122,7 @@ class _Maps:
     ):
         self.network, self.model, self.images = network, model, images
         self.record, self.request = record, request
-        self.shows = request.include_images or images.may_show
+        self.shows = request.settings.include_images or images.may_show
 
     def draw(self, method: str) -> Explanation:
         entries: list[dict[str, Any]] = []
@@ -150,7 +150,7 @@ class _Maps:
         for rows, pixels, tensor in self.images.batches(self.network.view, size):
             top = self._most_probable(tensor)
             index = self._class_index(method, top)
-            layers = self.request.layers
+            layers = self.request.settings.layers
             maps = find_maps(method, self.model, self.network.spec.name, tensor, index, layers)
             yield from zip(rows, pixels, top, maps, strict=True)
 
@@ -174,8 +174,8 @@ class _Maps:
     def _classes_of(self, method: str, top: dict[str, float]) -> list[str]:
         if not explains_a_class(method, self.model):
             return []
-        if self.request.target is not None:
-            return [self.request.target]
+        if self.request.settings.target is not None:
+            return [self.request.settings.target]
         return list(top)[: N_MAPS if method == "attention" and maps_by_class(self.model) else 1]
 
     def _picture(self, method: str, row: int, pixels: Any, top: dict[str, float], found: MethodMaps) -> dict[str, Any]:

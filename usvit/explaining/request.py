@@ -3,22 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from usvit.config.explaining import ExplainSettings
 from usvit.progress import Progress
 
 
 @dataclass(frozen=True)
 class ExplainRequest:
-    """The arguments of ``explain``, checked as far as that needs no network; see there."""
+    """The settings of an explanation, and where its images are."""
 
-    method: str | None
-    layers: tuple[str, ...]
-    images: int | None
-    image_ids: tuple[str, ...]
-    errors: int | None
-    target: str | None
-    source: str | None
-    path: str | None
-    out: Path | None
-    include_images: bool
+    settings: ExplainSettings
     roots: dict[str, Path]
     progress: Progress

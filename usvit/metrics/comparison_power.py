@@ -14,9 +14,10 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit, ndtr
 
+from usvit.config.planning import ComparisonTest
 from usvit.metrics.influence import Influence, binormal_placements
 from usvit.metrics.logit_difference import LogitDifference
-from usvit.metrics.sample_size import LARGEST, AreaComparison, ComparisonTest, difference_variance
+from usvit.metrics.sample_size import LARGEST, AreaComparison, difference_variance
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()

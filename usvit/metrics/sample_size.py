@@ -4,19 +4,19 @@ All sizes are of independent images, before a design effect (``influence.design_
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import norm
 
+from usvit.config.planning import ComparisonTest
 from usvit.metrics.influence import Z_GRID, Influence, LinearPredictor
 from usvit.metrics.intervals import Z
 
 LARGEST = 1e9
 """A study of more images than this is not planned."""
-ComparisonTest = Literal["difference", "noninferiority", "equivalence"]
 
 
 class PreciseFigure(Protocol):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import norm, rankdata
 
+from usvit.config.planning import PatientSettings
 from usvit.errors import UsvitError
 from usvit.evaluation import first_repeat, open_predictions, rows_of
 from usvit.metrics.area_interval import within_group_correlation
@@ -137,15 +138,10 @@ class StudyClusters:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(
-        cls, like: Sequence[ObservedRun], images: float | None, variation: float | None, icc: float | None
-    ) -> "StudyClusters":
-        """Take each number from the user, else from the first run, else the default.
-
-        Raises:
-            UsvitError: a number is out of range.
-        """
+    def of(cls, like: Sequence[ObservedRun], settings: PatientSettings) -> "StudyClusters":
+        """Take each number from the user, else from the first run, else the default."""
         notes = []
+        images, variation, icc = settings.images, settings.images_cv, settings.icc
         first = like[0] if like else None
         if images is None:
             images = 1.0 if first is None else float(first.sizes.mean())
@@ -154,8 +150,6 @@ class StudyClusters:
             if first is not None and images > 1:
                 notes.append(f"images per patient ({images:.2f}, CV {variation:.2f}) as in {first.name}")
         variation = 0.0 if variation is None else variation
-        refuse_unless(images >= 1 and np.isfinite(images), "--images", images, "1 or more images of a patient")
-        refuse_unless(0 <= variation <= 10, "--images-cv", variation, "a coefficient of variation of 0 or more")
         several = images > 1 or variation > 0
         if icc is None:
             if first is not None and int(first.sizes.max()) > 1:
@@ -168,47 +162,45 @@ class StudyClusters:
                         "no --icc was given, so further images of a patient are taken to add nothing; with a run that "
                         "has several images of a patient, --like estimates it"
                     )
-        refuse_unless(0 <= icc <= 1, "--icc", icc, "a correlation from 0 to 1")
         return cls(images, variation, icc, notes)
 
 
-def refuse_unless(holds: bool, option: str, value: object, wanted: str) -> None:
-    """Raise the error of an option that is out of range.
+def share_of(
+    value: float | None,
+    option: str,
+    like: ObservedRun | None,
+    take: Callable[[ObservedRun], float],
+    *,
+    above: float = 0.0,
+) -> float:
+    """Return a share from the user, else from a run.
+
+    Args:
+        value: Share that the user gave, whose range the settings check.
+        option: Its option, for the error.
+        like: Run whose predictions are typical.
+        take: Function that returns the share of a run.
+        above: Smallest share of a run that can be planned from; it must be larger, and smaller than 1.
 
     Raises:
-        UsvitError: ``holds`` is false.
+        UsvitError: Neither is given, or nothing can be planned from the share of the run.
     """
-    if not holds:
-        shown = f"{value:g}" if isinstance(value, float) else str(value)
-        raise UsvitError(f"{option} is {shown}: give {wanted}.")
-
-
-def share_of(value: float | None, option: str, like: ObservedRun | None, take: Callable[[ObservedRun], float]) -> float:
-    """Return a share in (0, 1) from the user, else from a run.
-
-    Raises:
-        UsvitError: neither is given, or the share is out of range.
-    """
-    if value is None:
-        if like is None:
-            raise UsvitError(
-                f"{option} is missing: state what you expect, such as {option} {_EXAMPLES.get(option, '0.9')}, or name "
-                "a run with --like whose predictions are typical."
-            )
-        value = take(like)
-        if not 0 < value < 1:
-            raise UsvitError(
-                f"{option} is {value:g} in {like.name}, which no study can be planned from: give {option}."
-            )
-    refuse_unless(0 < value < 1, option, value, "a number between 0 and 1, such as " + _EXAMPLES.get(option, "0.9"))
+    if value is not None:
+        return float(value)
+    if like is None:
+        raise UsvitError(
+            f"{option} is missing: state what you expect, such as {option} {_EXAMPLES.get(option, '0.9')}, or name "
+            "a run with --like whose predictions are typical."
+        )
+    value = take(like)
+    if not above < value < 1:
+        raise UsvitError(f"{option} is {value:g} in {like.name}, which no study can be planned from: give {option}.")
     return float(value)
 
 
 def area_of(value: float | None, option: str, like: ObservedRun | None) -> float:
     """Return an AUC above 0.5 and below 1; otherwise as ``share_of``."""
-    found = share_of(value, option, like, lambda run: run.area)
-    refuse_unless(found > 0.5, option, found, "an AUC above 0.5 and below 1, such as 0.9")
-    return found
+    return share_of(value, option, like, lambda run: run.area, above=0.5)
 
 
 _EXAMPLES = {"--prevalence": "0.3", "--auc": "0.9", "--auc-b": "0.85"}

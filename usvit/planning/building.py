@@ -1,18 +1,20 @@
 """From criteria to the record of a plan: design effect, whole patients, curve and warnings."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from usvit import __version__
+from usvit.config.planning import ComparisonTest
 from usvit.files import OutputFolder
 from usvit.metrics.influence import design_effect
 from usvit.metrics.sample_size import LARGEST
 from usvit.metrics.support import FEW_GROUPS
 from usvit.planning.assumptions import ObservedRun, StudyClusters
 from usvit.planning.pages import write_plan
-from usvit.records import PlanRecord
+from usvit.records import PlanDesign, PlanRecord
 
 CURVE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 """Sizes of the curve, relative to the planned one."""
@@ -45,31 +47,39 @@ def criterion_of(
     return {**entry, "n_independent": _up(size), "n_images": n_images, "n_patients": patients, "reason": None}
 
 
-def finish_plan(
-    folder: OutputFolder,
-    design: str,
-    command: str,
-    assumed: Mapping[str, Any],
-    criteria: list[dict[str, Any]],
-    clusters: StudyClusters,
-    prevalence: float,
-    half_widths: Callable[[float], dict[str, float]],
-    notes: list[str],
-    warnings: list[str],
-    *runs: ObservedRun | None,
-    power: Callable[[float], float] | None = None,
-    more: Mapping[str, Any] | None = None,
-) -> tuple[PlanRecord, Path]:
+@dataclass(frozen=True)
+class StudyPlan:
+    """What a kind of plan has computed, from which the record is made."""
+
+    design: PlanDesign
+    assumed: Mapping[str, Any]
+    """Assumptions of the record; ``prevalence`` is one of them."""
+    criteria: Sequence[Mapping[str, Any]]
+    clusters: StudyClusters
+    half_widths: Callable[[float], dict[str, float]]
+    """Number of images -> half widths of the intervals."""
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    runs: Sequence[ObservedRun] = ()
+    """Runs from which assumptions were taken."""
+    power: Callable[[float], float] | None = None
+    """Number of images -> power of the comparison."""
+    test: ComparisonTest | None = None
+    margin: float | None = None
+
+
+def finish_plan(folder: OutputFolder, command: str, plan: StudyPlan) -> tuple[PlanRecord, Path]:
     """Create the record from the criteria, and write it with its page."""
-    known = [one for one in criteria if one["n_patients"] is not None]
+    clusters, warnings, prevalence = plan.clusters, list(plan.warnings), plan.assumed["prevalence"]
+    known = [one for one in plan.criteria if one["n_patients"] is not None]
     decisive = max(known, key=lambda one: one["n_patients"]) if known else None
     patients = decisive["n_patients"] if decisive else None
     curve = []
     for size in sorted({max(2, round(factor * patients)) for factor in CURVE}) if patients else []:
         n = size * clusters.images
-        point: dict[str, Any] = {"n_patients": size, "n_images": _up(n), "half_widths": half_widths(n)}
-        if power is not None:
-            point["power"] = power(n)
+        point: dict[str, Any] = {"n_patients": size, "n_images": _up(n), "half_widths": plan.half_widths(n)}
+        if plan.power is not None:
+            point["power"] = plan.power(n)
         curve.append(point)
     if patients is not None and min(prevalence, 1 - prevalence) * patients < FEW_GROUPS:
         rarer = min(prevalence, 1 - prevalence) * patients
@@ -78,22 +88,21 @@ def finish_plan(
             "the truth less often than 95 %, so plan for more."
         )
     content = {
-        "command": command or f"usvit.plan_{design}(...)",
+        "command": command or f"usvit.plan_{plan.design}(...)",
         "usvit_version": __version__,
-        "design": design,
-        "test": None,
-        "margin": None,
-        **(more or {}),
+        "design": plan.design,
+        "test": plan.test,
+        "margin": plan.margin,
         "assumptions": {
             **_EMPTY,
-            **assumed,
+            **plan.assumed,
             "images_per_patient": clusters.images,
             "images_cv": clusters.variation,
             "icc": clusters.icc,
-            "like": [run.name for run in runs if run is not None],
-            "notes": [*notes, *clusters.notes],
+            "like": [run.name for run in plan.runs],
+            "notes": [*plan.notes, *clusters.notes],
         },
-        "criteria": criteria,
+        "criteria": plan.criteria,
         "decisive": decisive["name"] if decisive else None,
         "n_patients": patients,
         "n_images": decisive["n_images"] if decisive else None,

@@ -1,57 +1,29 @@
 """The plan to compare the AUCs of two models: a difference, non-inferiority or equivalence."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
-from usvit.arguments import checked_arguments
+from usvit.config.keywords import takes_settings
+from usvit.config.planning import ComparisonPlanSettings, ComparisonTest
 from usvit.errors import UsvitError
 from usvit.metrics.comparison_power import ObservedComparison
 from usvit.metrics.influence import binormal_placements, design_effect
 from usvit.metrics.margin_tests import check_margin
-from usvit.metrics.sample_size import ComparisonTest, difference_intraclass
-from usvit.planning.assumptions import StudyClusters, area_of, observe, refuse_unless, score_correlation, share_of
-from usvit.planning.building import criterion_of, finish_plan
+from usvit.metrics.sample_size import difference_intraclass
+from usvit.planning.assumptions import StudyClusters, area_of, observe, score_correlation, share_of
+from usvit.planning.building import StudyPlan, criterion_of, finish_plan
 from usvit.planning.pages import checked_folder
 from usvit.records import PlanRecord
 
 
-@checked_arguments
+@takes_settings
 def plan_comparison(
-    *,
-    auc: float | None = None,
-    auc_b: float | None = None,
-    correlation: float | None = None,
-    prevalence: float | None = None,
-    like: Sequence[str | Path] = (),
-    positive: str | None = None,
-    test: str | None = None,
-    margin: float | None = None,
-    power: float = 0.8,
-    alpha: float = 0.05,
-    images: float | None = None,
-    images_cv: float | None = None,
-    icc: float | None = None,
-    out: str | Path = "plan",
-    command: str = "",
+    *, settings: ComparisonPlanSettings, out: str | Path = "plan", command: str = ""
 ) -> tuple[PlanRecord, Path]:
     """Plan the comparison of the AUCs of two models on the same images.
 
     Args:
-        auc, auc_b: expected AUCs of the first and of the second model; None takes those of ``like``.
-        correlation: of the scores of the two models on one image within a class, in (-1, 1); None takes that of two
-            runs in ``like``.
-        prevalence: share of positive images; None takes that of ``like``.
-        like: up to two runs on the same images, whose predictions are typical.
-        positive: positive class of ``like``; None takes its own.
-        test: ``difference`` shows that the AUCs differ; ``noninferiority`` that the first is not worse than the second
-            by ``margin`` or more; ``equivalence`` that they differ by less than ``margin`` either way. None takes
-            ``difference``, or ``noninferiority`` if there is a margin.
-        margin: in (0, 0.5).
-        power: probability that the study shows what is true.
-        alpha: two-sided level of a difference. For non-inferiority the one-sided level is half of it; equivalence has
-            two one-sided tests at it.
-        images, images_cv, icc, out, command: as ``plan_validation``.
+        settings: see ``ComparisonPlanSettings``.
+        out, command: as ``plan_validation``.
 
     Returns:
         As ``plan_validation``.
@@ -71,12 +43,13 @@ def plan_comparison(
         ('difference', True)
     """
     folder = checked_folder(out)
-    if len(like) > 2:
-        raise UsvitError(f"--like names {len(like)} runs: a comparison has two models.")
-    runs = [observe(path, positive) for path in like]
+    if len(settings.like) > 2:
+        raise UsvitError(f"--like names {len(settings.like)} runs: a comparison has two models.")
+    runs = [observe(path, settings.positive) for path in settings.like]
     first, second = (runs[0] if runs else None), (runs[1] if len(runs) > 1 else None)
-    share = share_of(prevalence, "--prevalence", first, lambda one: one.prevalence)
-    a, b = area_of(auc, "--auc", first), area_of(auc_b, "--auc-b", second)
+    share = share_of(settings.prevalence, "--prevalence", first, lambda one: one.prevalence)
+    a, b = area_of(settings.auc, "--auc", first), area_of(settings.auc_b, "--auc-b", second)
+    correlation = settings.correlation
     if correlation is None:
         if first is None or second is None:
             raise UsvitError(
@@ -85,17 +58,15 @@ def plan_comparison(
                 "study."
             )
         correlation = score_correlation(first, second)
-    refuse_unless(-1 < correlation < 1, "--correlation", correlation, "a number above -1 and below 1, such as 0.5")
-    refuse_unless(0.5 <= power < 1, "--power", power, "a probability from 0.5 to below 1, such as 0.8")
-    refuse_unless(0 < alpha <= 0.2, "--alpha", alpha, "a level above 0 and at most 0.2, such as 0.05")
-    chosen = _test(test, margin, a, b)
-    clusters = StudyClusters.of(runs, images, images_cv, icc)
+    chosen = _test(settings.test, settings.margin, a, b)
+    clusters = StudyClusters.of(runs, settings)
     one, other = binormal_placements(a, share), binormal_placements(b, share)
-    figure = ObservedComparison(a, b, share, correlation, chosen, margin or 0.0, alpha)
+    figure = ObservedComparison(a, b, share, correlation, chosen, settings.margin or 0.0, settings.alpha)
     intraclass = difference_intraclass(one, other, correlation, clusters.icc)
     effect = design_effect(intraclass, clusters.images, clusters.variation)
     title = "difference of the AUCs"
-    criteria = [criterion_of(title, a - b, power, "power", figure.size(power), intraclass, clusters)]
+    size = figure.size(settings.power)
+    criteria = [criterion_of(title, a - b, settings.power, "power", size, intraclass, clusters)]
     assumed = {
         "positive_class": None if first is None else first.positive_class,
         "prevalence": share,
@@ -103,21 +74,19 @@ def plan_comparison(
         "auc_b": b,
         "correlation": correlation,
     }
-    return finish_plan(
-        folder,
-        "comparison",
-        command,
-        assumed,
-        criteria,
-        clusters,
-        share,
-        lambda n: {title: figure.half_width(n / effect)},
-        [f"power {power:g}; " + _level(chosen, alpha), _TRAINED],
-        [],
-        *runs,
+    plan = StudyPlan(
+        design="comparison",
+        assumed=assumed,
+        criteria=criteria,
+        clusters=clusters,
+        half_widths=lambda n: {title: figure.half_width(n / effect)},
+        notes=[f"power {settings.power:g}; " + _level(chosen, settings.alpha), _TRAINED],
+        runs=runs,
         power=lambda n: figure.power(n / effect),
-        more={"test": chosen, "margin": margin},
+        test=chosen,
+        margin=settings.margin,
     )
+    return finish_plan(folder, command, plan)
 
 
 _TRAINED = (
@@ -126,13 +95,9 @@ _TRAINED = (
 )
 
 
-def _test(test: str | None, margin: float | None, a: float, b: float) -> ComparisonTest:
+def _test(test: ComparisonTest | None, margin: float | None, a: float, b: float) -> ComparisonTest:
     """Return the test of a comparison after a check that it fits the margin and the AUCs."""
-    name = test or ("difference" if margin is None else "noninferiority")
-    known = {one: one for one in get_args(ComparisonTest)}
-    if name not in known:
-        raise UsvitError(f"--test {name}: give {', '.join(known)}.")
-    chosen: ComparisonTest = known[name]
+    chosen: ComparisonTest = test or ("difference" if margin is None else "noninferiority")
     if chosen == "difference":
         if margin is not None:
             raise UsvitError("--margin belongs to --test noninferiority or equivalence.")

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from usvit.config.planning import ComparisonTest
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 
 PlanDesign = Literal["validation", "accuracy", "comparison"]
@@ -64,7 +65,7 @@ class PlanRecord(FileRecord):
     command: Text
     usvit_version: Name
     design: PlanDesign
-    test: Literal["difference", "noninferiority", "equivalence"] | None = key("Test of a comparison.")
+    test: ComparisonTest | None = key("Test of a comparison.")
     margin: Share | None = key("Margin of non-inferiority or equivalence of the AUC.")
     assumptions: PlanAssumptions
     criteria: list[PlanCriterion] = key(minItems=1)

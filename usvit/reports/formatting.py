@@ -57,11 +57,6 @@ def p_words(p: float | None) -> str:
     return "–" if p is None else "< 0.001" if p < 0.001 else clear_of(p, *LEVELS)
 
 
-def capitalized(words: str) -> str:
-    """``test set`` -> ``Test set``, whatever follows the first letter."""
-    return words[:1].upper() + words[1:]
-
-
 def rule_words(rule: str) -> str:
     """``sensitivity >= 0.95`` -> ``sensitivity ≥ 0.95``."""
     return rule.replace(">=", "≥")

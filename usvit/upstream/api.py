@@ -66,7 +66,7 @@ def pretrain(
 
     Example:
         >>> import tempfile
-        >>> from usvit.experiments import pretrain
+        >>> from usvit import pretrain
         >>> with tempfile.TemporaryDirectory() as out:
         ...     run = pretrain(
         ...         "fractals", out=out, model__image_size=32, model__vit={"depth": 1, "width": 24, "heads": 2},

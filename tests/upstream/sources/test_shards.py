@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.node_hostile_peers import http_peer, serving
+from benchmarks.fuzzing.servers import http_peer, serving
 from tests.data.file_server import FileServer, Reply
 from tests.upstream.sources.layouts import encoded, pixels
 from usvit.data.io.bad_image import BadImage
