@@ -41,15 +41,15 @@ def recalibration(row: Labelled, k: int) -> Outcome:
     """Temperature, thresholds, and sensitivities at them: apparent, corrected for optimism, and true."""
     images = row.draw(np.random.default_rng([7, k]))
     found = fit(images, "malignant", rules=tuple(RULES.values()), n_resamples=RESAMPLES, seed=k)
-    temperature = found["temperature"]
-    outcome: dict[str, Interval | float] = {"temperature": _interval(temperature["ci95"], TEMPERATURE)}
-    for name, one in zip(RULES, found["thresholds"], strict=True):
-        if one["threshold"] is None:
+    temperature = found.temperature
+    outcome: dict[str, Interval | float] = {"temperature": _interval(temperature.ci95, TEMPERATURE)}
+    for name, one in zip(RULES, found.thresholds, strict=True):
+        if one.threshold is None or one.sensitivity is None:
             continue
         if name.startswith("sensitivity"):
-            outcome["threshold"] = _interval(one["ci95"], BEST)
-        limit = logit(one["threshold"]) * (temperature["value"] or 1.0) / TEMPERATURE
-        true, apparent = float(norm.sf((limit - D**2 / 2) / D)), one["sensitivity"]
+            outcome["threshold"] = _interval(one.ci95, BEST)
+        limit = logit(one.threshold) * (temperature.value or 1.0) / TEMPERATURE
+        true, apparent = float(norm.sf((limit - D**2 / 2) / D)), one.sensitivity
         outcome[f"{name}: interval"] = interval(apparent, true)
         outcome[f"{name}: apparent"], outcome[f"{name}: true"] = apparent.value, true
         if apparent.corrected is not None:

@@ -110,7 +110,7 @@ from usvit.records.model import (
     SeenGap,
     SeenHashes,
     ThresholdRecord,
-    UpstreamRecord,
+    WeightsRecord,
 )
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
@@ -124,7 +124,7 @@ from usvit.records.repeatability import (
     RepeatabilityRecord,
     RepeatsRecord,
 )
-from usvit.records.run import Evaluation, RunRecord, load_run_record, read_run_record
+from usvit.records.run import Evaluation, RunRecord, load_run_record
 from usvit.records.scores import (
     AbstentionZone,
     EnsembleOod,
@@ -302,15 +302,14 @@ __all__ = [
     "SummaryRecord",
     "ThresholdRecord",
     "TrainingShareRecord",
-    "UpstreamRecord",
     "Verdict",
+    "WeightsRecord",
     "WorstCase",
     "check_record",
     "fitting",
     "load_record",
     "load_run_record",
     "read_record",
-    "read_run_record",
     "refuse_changed",
     "refuse_changed_run",
     "run_hashes",

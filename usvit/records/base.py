@@ -145,6 +145,8 @@ class InGivenOrder(Record):
 
 
 OPEN = ConfigDict(json_schema_extra={"x-open": True})
+BY_NAME = ConfigDict(populate_by_name=True)
+"""For records with an alias: code makes them by the names of the fields."""
 FROZEN = ConfigDict(frozen=True)
 """For records that code computes with: they cannot be changed, and have a hash if their parts have one."""
 

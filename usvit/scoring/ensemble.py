@@ -302,7 +302,7 @@ class Ensemble:
             threshold_origin=self.threshold_origin,
             novelty=self._novelty(),
             seen=self._record_of_seen(),
-            device=self._device.describe(),
+            device=self._device.record().content(),
         )
 
     def _ask(self, numbers: Sequence[int], inputs: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor | None]]:

@@ -16,6 +16,7 @@ from usvit.config import OptimConfig, TrainConfig
 from usvit.data.loading import Batch, InfiniteLoader, copied_ahead
 from usvit.models import train_mode
 from usvit.progress import Progress
+from usvit.records.run import FoldResultRecord
 from usvit.training.checkpoint import CheckpointManager
 from usvit.training.device import check_compiler
 from usvit.training.distributed import PATIENCE, World, full_state, load_full_state
@@ -27,7 +28,7 @@ from usvit.training.phases import PhaseTimes
 from usvit.training.running_loss import RunningLoss, check_weights
 from usvit.training.schedule_free import AveragedWeights
 from usvit.training.signals import StopRequest, stop_requests, stopped
-from usvit.training.state import TrainState
+from usvit.training.state import HistoryRow, TrainState
 from usvit.training.task import ON_HOST, TrainingTask
 from usvit.training.worker_failures import lost_processes
 
@@ -54,14 +55,16 @@ class FitResult:
     phases: PhaseTimes = field(default_factory=PhaseTimes)
     """Wall time of training steps and of evaluations, to which a caller adds what follows."""
 
-    def describe(self) -> dict[str, Any]:
-        """Return the entries of ``run.json``; times and rates are rounded to a tenth."""
-        return {
-            "steps": self.steps,
-            "best_step": self.best_step,
-            "seconds": round(self.seconds, 1),
-            "images_per_second": round(self.images_per_second, 1),
-        }
+    def record(self, fold: int, phases: dict[str, float] | None = None) -> FoldResultRecord:
+        """Return the entry of ``run.json``; times and rates are rounded to a tenth."""
+        return FoldResultRecord(
+            fold=fold,
+            steps=self.steps,
+            best_step=self.best_step,
+            seconds=round(self.seconds, 1),
+            images_per_second=round(self.images_per_second, 1),
+            phases=phases,
+        )
 
 
 class Trainer:
@@ -378,13 +381,13 @@ def training_step(
     return total
 
 
-def _columns(history: list[dict[str, Any]]) -> list[str]:
+def _columns(history: list[HistoryRow]) -> list[str]:
     more = [key for row in history for key in row if key not in HISTORY_COLUMNS]
     return [*HISTORY_COLUMNS, *dict.fromkeys(more)]
 
 
-def _note(speed: float, history: list[dict[str, Any]]) -> str:
+def _note(speed: float, history: list[HistoryRow]) -> str:
     note = f"{speed:.1f} images/s"
-    if history and history[-1]["val_loss"] is not None:
-        note += f", val loss {history[-1]['val_loss']:.3f}"
+    if history and (loss := history[-1]["val_loss"]) is not None:
+        note += f", val loss {loss:.3f}"
     return note

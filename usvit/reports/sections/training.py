@@ -100,7 +100,7 @@ def repeat_section(record: RunRecord, *, several: bool = False) -> doc.DocumentS
     if record.model.weights.source:
         facts.append(("Initial weights", _weights(record.model.weights)))
     if record.kind in ("pretrain", "transfer", "test"):
-        facts.append(("List of images, SHA-256", _hash((record.data.model_extra or {}).get("sha256"))))
+        facts.append(("List of images, SHA-256", _hash(record.data.sha256)))
     else:
         facts.append(("Manifest, SHA-256", _hash(record.data.manifest_sha256)))
         facts.append((f"{'Folds' if several else 'Split'}, SHA-256", _hash(record.folds.sha256)))
@@ -149,7 +149,7 @@ def _networks(evaluated: Evaluation) -> list[tuple[str, doc.Words]]:
 
 
 def _weights(weights: WeightsRecord) -> doc.Words:
-    name = weights.file or weights.name
+    name = weights.name
     words = (weights.source, f", {name}" if name else "")
     return (*words, ", SHA-256 ", doc.code(weights.sha256)) if weights.sha256 else words
 

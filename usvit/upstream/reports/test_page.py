@@ -177,8 +177,8 @@ def _disagreement(matrix: DisagreementMatrix) -> doc.Table:
 
 
 def _classifier(one: TestedClassifier, source: TestSource) -> doc.DocumentSection:
-    weights: doc.Words = ", ".join(filter(None, [one.weights.get("source"), one.weights.get("name")]))
-    if sha256 := one.weights.get("sha256"):
+    weights: doc.Words = ", ".join(filter(None, [one.weights.source, one.weights.name]))
+    if sha256 := one.weights.sha256:
         weights = (weights, ", SHA-256 ", doc.code(sha256))
     network = f"{one.model}, {one.parameters:,} parameters, {one.n_classes:,} classes ({one.classes_origin})"
     facts: list[tuple[str, doc.Words]] = [("Network", network), ("Weights", weights)]

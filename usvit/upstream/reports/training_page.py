@@ -11,6 +11,7 @@ import usvit.documents as doc
 from usvit.data.splits import seen_by, together, unrecorded
 from usvit.files import write_text
 from usvit.records import ModelMetadata, RunRecord, fitting, load_record
+from usvit.records.model import TrainingRecord
 from usvit.reports import (
     best_steps,
     decimals,
@@ -120,13 +121,12 @@ def _of_transfer(run_dir: Path) -> dict[str, Any]:
     }
 
 
-def _stages(lineage: list[dict[str, Any]]) -> Iterator[str]:
+def _stages(lineage: list[TrainingRecord]) -> Iterator[str]:
     for one in lineage:
-        source = one.get("source") or {}
-        images = f" ({source['images']:,} images)" if "images" in source else ""
+        images = f" ({one.source.images:,} images)" if one.source else ""
         yield (
-            f"{one.get('stage', 'training')}: {one.get('objective') or 'supervised'}, recipe {one.get('recipe')}, "
-            f"{one.get('steps', 0):,} steps on {source.get('name', 'images that are not recorded')}{images}"
+            f"{one.stage or 'training'}: {one.objective or 'supervised'}, recipe {one.recipe}, {one.steps or 0:,} "
+            f"steps on {one.source.name if one.source else 'images that are not recorded'}{images}"
         )
 
 
@@ -177,12 +177,12 @@ def _pretraining(record: RunRecord, result: PretrainRecord, content: UpstreamCon
 
 def _pretraining_lead(record: RunRecord) -> doc.Words:
     model, weights, config = record.model, record.model.weights, record.config
-    began = "random weights" if weights.source == "scratch" else f"the weights {weights.name or weights.file}"
+    began = "random weights" if weights.source == "scratch" else f"the weights {weights.name}"
     size = config.model and config.model.image_size
     said: tuple[doc.Words, ...] = (
         f"The network {model.name} ({model.timm}, ",
         *(model.params, f" parameters) was trained from {began}, at {size} px, with seed {config.seed}, on "),
-        f"{_sources_of(record)[0].get('name')}. ",
+        f"{', '.join(one.name for one in (record.data.sources or [])[:1])}. ",
     )
     if (record.folds.n or 1) > 1:
         said += (
@@ -202,11 +202,6 @@ def _pretraining_lead(record: RunRecord) -> doc.Words:
     )
 
 
-def _sources_of(record: RunRecord) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (record.data.model_extra or {}).get("sources") or [{}]
-    return found
-
-
 def _kept(record: RunRecord, result: PretrainRecord) -> doc.Table:
     several, validation = (record.folds.n or 1) > 1, record.data.validation
     known = [name for row in result.kept for name, value in row if value is not None]
@@ -214,7 +209,7 @@ def _kept(record: RunRecord, result: PretrainRecord) -> doc.Table:
     caption = "At the step whose weights were kept. "
     if validation:
         caption += (
-            f"Validation: {validation['name']}, {validation['images']:,} images. They chose no settings; with early "
+            f"Validation: {validation.name}, {validation.images:,} images. They chose no settings; with early "
             "stopping, they chose the step."
         )
     else:
@@ -237,13 +232,9 @@ def _sources(record: RunRecord, content: UpstreamContent) -> doc.Table:
             "here or for the initial weights."
         )
     rows: list[tuple[doc.Cell, ...]] = [
-        (
-            part.get("name"),
-            *([str(fold)] if several else []),
-            *(part.get("images"), part.get("classes") or "none"),
-        )
-        for fold, one in enumerate(_sources_of(record))
-        for part in one.get("parts") or [one]
+        (part.name, *([str(fold)] if several else []), part.images, part.classes or "none")
+        for fold, one in enumerate(record.data.sources or [])
+        for part in one.parts or [one]
     ]
     heads = doc.numbers(*(["Fold"] if several else []), "Images", "Classes")
     return doc.Table("Images", ["Source", *heads], rows, f"The images that the network was trained on. {hashes}")
@@ -264,8 +255,8 @@ def _transfer(record: RunRecord, result: TransferRecord, content: UpstreamConten
     sections = [doc.DocumentSection("Results", results, "results"), _transfer_images(result)]
     weights = result.weights
     began = "random initial weights (no upstream training)"
-    if weights.get("source") != "scratch":
-        began = f"the weights {weights.get('name') or weights.get('file') or weights.get('source')}"
+    if weights.source != "scratch":
+        began = f"the weights {weights.name or weights.source}"
     lead = (
         f"The network {result.model} with {began} was evaluated on {result.images.source}: "
         f"{len(result.images.classes)} classes, at {result.image_size} px. "
