@@ -62,7 +62,7 @@ def test_the_sets_of_a_fold_are_those_of_its_inner_validation_patients_by_hand()
     assert of_class["malignant"].coverage.value == pytest.approx(np.mean(covered))
     assert list(of_class) == ["malignant", "not malignant", "all"]
     for one in of_class.values():
-        kinds = [one[name].value for name in ("one_class", "both_classes", "no_class")]
+        kinds = [getattr(one, name).value for name in ("one_class", "both_classes", "no_class")]
         assert sum(kinds) == pytest.approx(1) and one.mean_size == pytest.approx(kinds[0] + 2 * kinds[1])
 
 

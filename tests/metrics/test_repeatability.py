@@ -9,7 +9,7 @@ from usvit.metrics.repeatability import LIMIT, METHOD, _f_interval, flip_rate, p
 
 # Shrout & Fleiss (1979), Psychological Bulletin 86:420, table 2: six targets, four judges.
 JUDGED = np.array([[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]], float)
-FIGURES = ("bias", "within_sd", "coefficient", "lower", "upper", "icc")
+FIGURES = ("bias", "within_sd", "repeatability_coefficient", "lower_limit", "upper_limit", "icc")
 
 
 def mean_squares(table):
@@ -90,7 +90,7 @@ def test_variance_components_are_recovered_with_many_images_of_a_patient():
         total.append(within[-1] / (1 - found.icc.value))
         d = 0.3 + 0.4 * rng.normal(size=40)[patient] + 0.2 * rng.normal(size=800)
         pair = paired_repeats(base, base + d, patient)
-        apart.append(((pair.upper.value - pair.lower.value) / (2 * LIMIT)) ** 2)
+        apart.append(((pair.upper_limit.value - pair.lower_limit.value) / (2 * LIMIT)) ** 2)
     assert np.mean(within) == pytest.approx(0.25, rel=0.01)
     assert np.mean(total) == pytest.approx(5.25, rel=0.03)
     assert np.mean(apart) == pytest.approx(0.20, rel=0.03)
@@ -183,17 +183,20 @@ def test_what_cannot_be_a_repeat_is_refused():
 
 def test_intervals_cover_the_truth_with_38_patients_of_18_images():
     """A cheap look; The tables 'repeats' and 'changes' of benchmarks.coverage are the full ones."""
-    held = {"bias": 0, "coefficient": 0, "lower": 0, "upper": 0, "flips": 0}
+    held = {"bias": 0, "repeatability_coefficient": 0, "lower_limit": 0, "upper_limit": 0, "flips": 0}
     spread = 0.5
-    truth = {"bias": 0.2, "coefficient": LIMIT * np.hypot(0.2, spread)}
-    truth |= {"lower": 0.2 - LIMIT * spread, "upper": 0.2 + LIMIT * spread, "flips": 0.1}
+    truth = {"bias": 0.2, "repeatability_coefficient": LIMIT * np.hypot(0.2, spread)}
+    truth |= {"lower_limit": 0.2 - LIMIT * spread, "upper_limit": 0.2 + LIMIT * spread, "flips": 0.1}
     patient = np.repeat(np.arange(38), 18)
     for seed in range(200):
         rng = np.random.default_rng(seed)
         own, x = rng.normal(size=38)[patient], rng.normal(size=684)
         d = 0.2 + spread * (np.sqrt(0.5) * own + np.sqrt(0.5) * rng.normal(size=684))
         found = paired_repeats(x, x + d, patient)
-        ends = {name: getattr(found, name).ci95 for name in ("bias", "coefficient", "lower", "upper")}
+        ends = {
+            name: getattr(found, name).ci95
+            for name in ("bias", "repeatability_coefficient", "lower_limit", "upper_limit")
+        }
         flipped = np.sqrt(0.5) * own + np.sqrt(0.5) * rng.normal(size=684) > stats.norm.ppf(0.9)
         ends["flips"] = flip_rate(flipped, patient).ci95
         for name, (low, high) in ends.items():
