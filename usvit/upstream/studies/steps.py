@@ -5,17 +5,17 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from usvit.config import RunConfig, build, config_keys, load_recipe, merge, nested
 from usvit.config.run import flattened
-from usvit.config.sections import Section
 from usvit.errors import UsvitError
 from usvit.experiments import default_out
 from usvit.models import find_model
 from usvit.upstream.api import transfer_settings
+from usvit.upstream.config.bench import BenchConfig
 from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.sweep import choose_cells, read_recipe, settings_for, yielding
 from usvit.upstream.config.test import TestConfig
@@ -24,30 +24,6 @@ from usvit.upstream.studies.specification import Kind, Step
 
 Settings = dict[str, Any]
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
-
-
-class BenchModelConfig(Section):
-    """Settings of the network of a measurement; the others of the section ``model`` are of trainings."""
-
-    vit: dict[str, Any] = Field(default_factory=dict)
-    """Parts of the shape of a ViT."""
-
-
-class BenchConfig(Section):
-    """Settings of a measurement: the arguments of ``usvit.benchmark``."""
-
-    name: str
-    """The network."""
-    protocol: str = "fixed"
-    mode: str | None = "infer"
-    batch: Annotated[int, Field(ge=1)] | None = None
-    max_batch: Annotated[int, Field(ge=1)] | None = None
-    repeats: Annotated[int, Field(ge=1)] = 30
-    seconds: Annotated[float, Field(gt=0)] = 60.0
-    image_size: Annotated[int, Field(ge=32)] | None = None
-    device: str = "auto"
-    precision: str | None = None
-    model: BenchModelConfig = BenchModelConfig()
 
 
 SCHEMAS: Mapping[Kind, type[BaseModel]] = {

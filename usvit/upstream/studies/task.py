@@ -12,9 +12,10 @@ from usvit.logging import configure_logging, messages_of
 from usvit.progress import PlainProgress, Progress
 from usvit.training import Stopped, torch_threads
 from usvit.upstream.bench import benchmark
+from usvit.upstream.config.bench import BenchConfig
 from usvit.upstream.factory import make_experiment
 from usvit.upstream.studies.specification import Kind
-from usvit.upstream.studies.steps import SCHEMAS, BenchConfig
+from usvit.upstream.studies.steps import SCHEMAS
 
 
 @dataclass(frozen=True)
