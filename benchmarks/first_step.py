@@ -11,11 +11,11 @@ It ends when the first step begins. The first process has an empty cache folder;
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from benchmarks.processes import measure
 
 BARE = "import torch, timm, lightning_fabric, pandas"
 GOAL_SECONDS = 6.0
@@ -45,9 +45,7 @@ def until_first_step(dataset: str, data_root: str, model: str, out: str) -> None
 
 
 def seconds_of(call: str, environment: dict[str, str]) -> float:
-    begun = time.perf_counter()
-    subprocess.run([sys.executable, "-c", call], check=True, env=environment, capture_output=True)
-    return time.perf_counter() - begun
+    return measure([sys.executable, "-c", call], environment).wall
 
 
 def main() -> None:

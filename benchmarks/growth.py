@@ -6,7 +6,7 @@
 
 Each measurement is a process of its own with one thread of PyTorch, on generated inputs. Time is CPU time (user and
 system, child processes included), which other work on the machine disturbs less than wall time. Memory is the sum over
-the process and its children, sampled every ``SAMPLE_SECONDS``: "held" is anonymous and shared memory, which the system
+the process and its children, sampled every 0.02 s: "held" is anonymous and shared memory, which the system
 cannot take back; "resident" also counts pages of files, such as memory-mapped pixels, which it can.
 
 The exponent p of a cost is that of a + b n^p, fitted by least squares of the logarithms (``growth_fit``): a is the
@@ -15,17 +15,13 @@ the run shows. ``--json`` keeps the measurements, and a later call with ``--only
 """
 
 import argparse
-import contextlib
 import hashlib
 import json
 import os
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -33,13 +29,13 @@ from pathlib import Path
 
 from benchmarks import growth_inputs as inputs
 from benchmarks.growth_fit import fit_growth
+from benchmarks.processes import Measured, measure
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LIMIT_GB = 16.0
 CACHE_GB = 4.0
 """Default of ``input.cache_gb``: a run keeps at most this much of its pixels in memory."""
 GOAL, STARTUP_GOAL = 1.1, 1.2
-SAMPLE_SECONDS = 0.05
 TEMPLATE = 100
 """Images of the run whose networks score, and whose results a study copies."""
 PIXELS = 224
@@ -55,16 +51,10 @@ app()
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The cost of one process."""
+class AtSize(Measured):
+    """The cost of a command with an input of ``n``."""
 
     n: int
-    wall: float
-    cpu: float
-    held: float
-    """Peak of anonymous and shared memory of the process and its children, in bytes."""
-    resident: float
-    """Peak of resident memory, with pages of files, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +105,7 @@ class Work:
         """Return a cross-validation of ``n`` images."""
         folder = self.folder / f"cv-{n}"
         if not (folder / "report.html").is_file():
-            measure(cross_validation(self, n), n, self.environment)
+            measure(cross_validation(self, n), self.environment)
         return folder
 
 
@@ -176,7 +166,7 @@ def study(work: Work, n: int, *, again: bool = False) -> list[str]:
     if not again:
         work.fresh(out.name)
     elif not (out / "study.html").is_file():
-        measure(study(work, n), n, work.environment)
+        measure(study(work, n), work.environment)
     return python(f"growth_study.run_copied_study(Path({str(file)!r}), Path({str(out)!r}), Path({str(template)!r}))")
 
 
@@ -199,50 +189,8 @@ KEYS = ("cv", "pixels", "mapped", "audit", "score", "evaluate", "resamples", "re
 """Names of ``CASES`` for ``--only``, in their order; ``startup`` is the measurement of ``usvit --help``."""
 
 
-def measure(command: Sequence[str], n: int, environment: dict[str, str]) -> Measured:
-    """Run a command to its end.
-
-    Raises:
-        RuntimeError: It failed; the error has the end of its output.
-    """
-    with tempfile.TemporaryFile() as output:
-        begun = time.perf_counter()
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
-        )
-        held = resident = 0
-        while True:
-            # wait4 instead of Popen.poll: it also returns the CPU time of the process and of its children.
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if pid:
-                break
-            sample = memory_of(process.pid)
-            held, resident = max(held, sample[0]), max(resident, sample[1])
-            time.sleep(SAMPLE_SECONDS)
-        wall = time.perf_counter() - begun
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            output.seek(0)
-            said = output.read().decode(errors="replace")[-2000:]
-            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{said}")
-    return Measured(n, wall, usage.ru_utime + usage.ru_stime, float(held), float(resident))
-
-
-def memory_of(root: int) -> tuple[int, int]:
-    """Return (held, resident) bytes of a process and all its descendants, from Linux's /proc."""
-    held = resident = 0
-    pids = [root]
-    while pids:
-        folder = Path(f"/proc/{pids.pop()}")
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            lines = (folder / "status").read_text().splitlines()
-            pairs = (line.split(":") for line in lines if line.startswith(("Rss", "VmRSS")))
-            kb = {name: int(value.split()[0]) for name, value in pairs}
-            held += 1024 * (kb.get("RssAnon", 0) + kb.get("RssShmem", 0))
-            resident += 1024 * kb.get("VmRSS", 0)
-            for children in folder.glob("task/*/children"):
-                pids += map(int, children.read_text().split())
-    return held, resident
+def measure_at(n: int, command: Sequence[str], environment: dict[str, str]) -> AtSize:
+    return AtSize(**asdict(measure(command, environment)), n=n)
 
 
 def measure_startup(work: Work, runs: int) -> dict[str, list[float]]:
@@ -253,15 +201,13 @@ def measure_startup(work: Work, runs: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in commands}
     for round_ in range(runs + 1):
         for name, command in commands.items():
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=work.environment)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            seconds = measure(command, work.environment).cpu
             if round_:  # the first round fills the caches of files and byte code
-                times[name].append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+                times[name].append(seconds)
     return times
 
 
-def table(found: dict[str, list[Measured]], startup: dict[str, list[float]]) -> str:
+def table(found: dict[str, list[AtSize]], startup: dict[str, list[float]]) -> str:
     """Return the measurements as Markdown."""
     lines = [
         "| what | sizes | s CPU, smallest to largest | exponent of time (slope with start-up) | exponent of memory "
@@ -279,7 +225,7 @@ def table(found: dict[str, list[Measured]], startup: dict[str, list[float]]) -> 
     return "\n".join(lines)
 
 
-def row(case: Case, measured: list[Measured]) -> str:
+def row(case: Case, measured: list[AtSize]) -> str:
     sizes = sorted({one.n for one in measured})
     least = {n: min(one.cpu for one in measured if one.n == n) for n in sizes}
     held = {n: max(one.held for one in measured if one.n == n) for n in sizes}
@@ -320,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if sys.platform != "linux":
         parser.error("the memory of processes is read from Linux's /proc")
     kept = json.loads(options.json.read_text()) if options.json and options.json.is_file() else {}
-    found = {key: [Measured(**one) for one in kept.get(key, [])] for key in KEYS if key in kept}
+    found = {key: [AtSize(**one) for one in kept.get(key, [])] for key in KEYS if key in kept}
     startup: dict[str, list[float]] = kept.get("startup", {})
     with tempfile.TemporaryDirectory() as temporary:
         work = Work((options.work or Path(temporary)).absolute())
@@ -331,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 found[key] = []
                 for n in sizes:
                     for _ in range(1 if options.quick or n in sizes[-2:] else options.repeats):
-                        found[key].append(measure(case.command(work, n), n, work.environment))
+                        found[key].append(measure_at(n, case.command(work, n), work.environment))
                         print(f"{key}: {found[key][-1]}", file=sys.stderr, flush=True)
                 keep(options.json, found, startup)
         if "startup" in options.only:
@@ -340,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(table(found, startup))
 
 
-def keep(path: Path | None, found: dict[str, list[Measured]], startup: dict[str, list[float]]) -> None:
+def keep(path: Path | None, found: dict[str, list[AtSize]], startup: dict[str, list[float]]) -> None:
     if path is not None:
         content = {key: [asdict(one) for one in measured] for key, measured in found.items()}
         path.write_text(json.dumps({**content, "startup": startup}, indent=1) + "\n")

@@ -35,6 +35,8 @@ from pydicom.dataset import FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, UltrasoundImageStorage
 from pynetdicom import AE
 
+from benchmarks.processes import figures
+
 Mutation = Callable[[random.Random, list[bytes]], list[bytes]]
 WAIT_SECONDS = 600.0
 SLOW_SECONDS = 12.0
@@ -454,8 +456,10 @@ def _go_on(port: int, over: threading.Event, report: Report) -> None:
 
 def process_figures(pid: int) -> tuple[int, int, int]:
     """Return the memory of a process in kB, and its numbers of descriptors and threads (Linux)."""
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    return int(status["VmRSS"].split()[0]), len(list(Path(f"/proc/{pid}/fd").iterdir())), int(status["Threads"])
+    found = figures(pid)
+    if found is None:
+        raise RuntimeError(f"process {pid} has ended")
+    return found.resident // 1024, len(list(Path(f"/proc/{pid}/fd").iterdir())), found.threads
 
 
 def main() -> None:

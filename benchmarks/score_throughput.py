@@ -12,8 +12,6 @@ with r core-ms to read an image and s core-ms to score it, c cores process at mo
 """
 
 import argparse
-import contextlib
-import io
 import os
 import statistics
 import subprocess
@@ -31,6 +29,7 @@ import torch
 from PIL import Image
 
 from benchmarks.messy_export import dicom, phantoms
+from benchmarks.processes import tree
 from usvit.config.scoring import ModelSettings, ScoringSettings
 from usvit.data.io import UInt8
 from usvit.progress import NoProgress
@@ -213,43 +212,21 @@ def memory(options: argparse.Namespace, folder: Path) -> None:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         begun, peaks = time.monotonic(), {"main": 0, "readers": 0}
         while process.poll() is None:
-            for pid, kb in tree(process.pid):
+            for pid, one in tree(process.pid).items():
                 kind = "main" if pid == process.pid else "readers"
-                peaks[kind] = max(peaks[kind], kb)
+                peaks[kind] = max(peaks[kind], one.resident)
             time.sleep(0.2)
         seconds = time.monotonic() - begun
         assert process.returncode == 0, process.returncode
         print(
-            f"{n} files: {seconds:.0f} s, peak {peaks['main'] / 1024:.0f} MB in the main process, "
-            f"{peaks['readers'] / 1024:.0f} MB in the largest reader"
+            f"{n} files: {seconds:.0f} s, peak {peaks['main'] / 2**20:.0f} MB in the main process, "
+            f"{peaks['readers'] / 2**20:.0f} MB in the largest reader"
         )
 
 
-def tree(root: int) -> list[tuple[int, int]]:
-    """Return (pid, resident kB) of a process and all its descendants."""
-    found, known = [], {root}
-    for name in sorted((entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()), key=int):
-        try:
-            status = dict(
-                line.split(":", 1) for line in io.StringIO(Path(f"/proc/{name}/status").read_text()) if ":" in line
-            )
-        except OSError:  # the process has ended meanwhile
-            continue
-        parent = int(status["PPid"])
-        if int(name) in known or parent in known:
-            known.add(int(name))
-            found.append((int(name), int(status.get("VmRSS", "0 kB").split()[0])))
-    return found
-
-
 def cpu_seconds() -> float:
-    """Return the processor time that this process and its living descendants have used (Linux)."""
-    ticks = 0
-    for pid, _ in tree(os.getpid()):
-        with contextlib.suppress(OSError):  # the process has ended meanwhile
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    """Return the processor time that this process and its living descendants have used."""
+    return sum(one.cpu for one in tree(os.getpid()).values())
 
 
 def main() -> None:

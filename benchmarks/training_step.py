@@ -59,9 +59,7 @@ def main() -> None:
             pairs.append((seconds(bare), seconds(ours))[::-1])
     speeds = [args.batch_size / statistics.median(times) for times in zip(*pairs, strict=True)]
     ratios = sorted(bare_time / our_time for our_time, bare_time in pairs)
-    print(
-        f"{args.model}, batch {args.batch_size}, {device.precision} on {device.describe()['name']}, {args.pairs} pairs:"
-    )
+    print(f"{args.model}, batch {args.batch_size}, {device.precision} on {device.record().name}, {args.pairs} pairs:")
     print(f"usvit {speeds[0]:.1f} images/s, bare {speeds[1]:.1f} images/s (medians)")
     quartiles = statistics.quantiles(ratios, n=4)
     print(f"ratio of the pairs: median {quartiles[1]:.3f}, middle half {quartiles[0]:.3f} to {quartiles[2]:.3f}")

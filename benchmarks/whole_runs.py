@@ -15,14 +15,14 @@ and keeps checkpoints. The runs of a round follow each other, so that a machine 
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pandas as pd
+
+from benchmarks.processes import measure
 
 MODELS = {"vit_ti16": "vit_tiny_patch16_224", "vit_b32": "vit_base_patch32_224", "resnet50": "resnet50"}
 """Names of usvit and of timm."""
@@ -49,29 +49,13 @@ class WholeRun:
         return self.images / self.seconds
 
 
-def timed(command: list[str], folder: Path) -> float:
-    """Run a command and return its wall time in seconds.
-
-    Raises:
-        RuntimeError: It failed; the error has the end of its output.
-    """
-    begun = time.perf_counter()
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    seconds = time.perf_counter() - begun
-    if ended.returncode:
-        raise RuntimeError(
-            f"{' '.join(command)} ended with {ended.returncode}:\n{(ended.stdout + ended.stderr)[-2000:]}"
-        )
-    return seconds
-
-
 def usvit_run(model: str, out: Path, options: argparse.Namespace) -> WholeRun:
     """Train by the recipe of the 2022 study, whose defaults stay but for the length and the initial weights."""
     command = [sys.executable, "-m", "usvit", "train", "--dataset", options.dataset, "--data-root", options.data_root]
     command += ["--model", model, "--weights", "scratch", "--out", str(out), "--device", "cpu"]
     settings = [f"train.batch_size={options.batch_size}", "train.steps=null", f"train.epochs={options.epochs}"]
     command += [part for setting in settings for part in ("--set", setting)]
-    seconds = timed(command, out.parent)
+    seconds = measure(command, folder=out.parent).wall
     steps = pd.read_csv(out / "fold-0" / "history.csv").step.max()
     return WholeRun(model, "usvit", seconds, int(steps) * options.batch_size)
 
@@ -98,7 +82,7 @@ def timm_run(model: str, way: str, images: Path, n_train: int, options: argparse
     command = [sys.executable, str(options.timm_train), "--data-dir", str(images), "--model", MODELS[model]]
     command += ["--num-classes", "3", "--batch-size", str(options.batch_size), "--epochs", str(options.epochs)]
     command += ["--warmup-epochs", "0", "--device", "cpu", "--workers", "2", *WAYS[way]]
-    seconds = timed(command, images)
+    seconds = measure(command, folder=images).wall
     per_epoch = n_train // options.batch_size * options.batch_size  # its loader drops the last, smaller batch
     return WholeRun(model, way, seconds, per_epoch * options.epochs)
 

@@ -1,4 +1,4 @@
-"""``benchmarks.growth``: the exponent of known curves, the memory of a known process, and every row of the table."""
+"""``benchmarks.growth``: the exponent of known curves, and every row of the table."""
 
 import os
 import re
@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import growth
 from benchmarks.growth_fit import fit_growth
+from benchmarks.processes import Measured
 from tests.processes import command_line, ended_well, run
 
 SIZES = (100, 320, 1000, 3200, 10_000)
@@ -61,29 +62,6 @@ def test_too_few_sizes_and_impossible_costs_are_refused(sizes, costs):
         fit_growth(sizes, costs)
 
 
-@linux
-@pytest.mark.slow
-def test_memory_and_time_include_child_processes_and_files_are_told_apart(tmp_path):
-    inner = "held = bytearray(b'x' * 200_000_000); import time; time.sleep(1); sum(range(10_000_000))"
-    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], check=True)"
-    found = growth.measure([sys.executable, "-c", outer], 1, {})
-    assert 200e6 < found.held < 500e6 and found.cpu > 0.1 and found.wall > 1
-
-    (tmp_path / "file").write_bytes(bytes(200_000_000))
-    mapped = (
-        "import mmap, time; file = open('file', 'rb'); pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ); "
-        "pages.find(b'x'); time.sleep(1)"
-    )
-    found = growth.measure([sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r}); {mapped}"], 1, {})
-    assert found.held < 100e6 and found.resident > 200e6
-
-
-@linux
-def test_a_command_that_fails_ends_the_benchmark_with_its_output():
-    with pytest.raises(RuntimeError, match="no such thing"):
-        growth.measure([sys.executable, "-c", "raise SystemExit('no such thing')"], 1, {})
-
-
 def python(arguments, environment):
     """Do what a fresh Python does with ``-c PROGRAM``, or with ``-m usvit`` and the words of a command."""
     os.environ.update(environment)
@@ -94,11 +72,11 @@ def python(arguments, environment):
         command_line(*arguments[2:])
 
 
-def run_warm(command, n, environment):
-    """``growth.measure`` without a measurement: the process begins with PyTorch imported."""
+def run_warm(command, environment):
+    """``measure`` without a measurement: the process begins with PyTorch imported."""
     assert command[0] == sys.executable
     ended_well(run(python, command[1:], environment))
-    return growth.Measured(n, wall=2.0, cpu=1.0, held=1e6, resident=2e6)
+    return Measured(wall=2.0, cpu=1.0, held=1e6, resident=2e6)
 
 
 def rows_of(text):

@@ -50,8 +50,8 @@ def test_the_wheel_carries_recipes_cards_and_templates_and_no_tests(wheel):
         "usvit/_shipped/weights/phantom/model.json",
         "usvit/_shipped/weights/phantom/model.safetensors",
         "usvit/models/zoo/counts.json",
-        "usvit/reports/templates/report.html.j2",
-        "usvit/reports/templates/report/results.html.j2",
+        "usvit/documents/templates/page.html.j2",
+        "usvit/documents/templates/page.css",
         "usvit/reports/checklists/claim_2024.yaml",
         "usvit/py.typed",
     } <= names

@@ -1,9 +1,20 @@
 """A number with its 95 % confidence interval: statistics return it, records contain it, and renderers show it."""
 
+import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, Strict, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    Strict,
+    model_serializer,
+    model_validator,
+)
 from pydantic.json_schema import WithJsonSchema
 
 from usvit.representation import Summarised
@@ -26,7 +37,7 @@ _SCHEMA: dict[str, Any] = {
 
 
 def _given(description: str = "", *, null: bool = False, **schema: Any) -> Any:
-    """Declare a key that only some estimates have; ``null`` allows it to be null in a file."""
+    """Declare a key that only some estimates have: without ``null``, None leaves it out of a file."""
     return Field(None, description=description or None, json_schema_extra={"x-null": null, **schema})
 
 
@@ -62,8 +73,20 @@ class Estimate(Summarised, BaseModel):
     def _remember_keys(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         found = handler(given)
         if isinstance(given, Mapping):
-            found._keys = tuple(given)
+            absent = {key for key in _never_null(cls) if getattr(found, key) is None}
+            found._keys = tuple(key for key in given if key not in absent)
+            found.__pydantic_fields_set__.difference_update(absent)
         return found
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        return {key: content[key] for key in self._keys if key in content} | content
+
+    @classmethod
+    def of(cls, estimate: "Estimate", **more: Any) -> Self:
+        """Return an estimate as one of this class, with ``more`` of its keys."""
+        return cls(**estimate.content(), **more)
 
     def replace(self, **changes: Any) -> Self:
         """Return this estimate with other values of some keys."""
@@ -83,6 +106,13 @@ class Estimate(Summarised, BaseModel):
 
     def _facts(self) -> dict[str, object]:
         return {"value": self.value, "ci95": self.ci95, "reason": self.reason}
+
+
+@functools.cache
+def _never_null(model: type[Estimate]) -> frozenset[str]:
+    """Return the keys that are left out instead of null."""
+    extras = {name: field.json_schema_extra for name, field in model.model_fields.items()}
+    return frozenset(name for name, extra in extras.items() if isinstance(extra, dict) and extra.get("x-null") is False)
 
 
 class PairedAreas(BaseModel):
@@ -116,11 +146,6 @@ class Difference(Estimate):
     )
     freedom: Annotated[Bounded, Field(ge=0)] | None = _given("Degrees of freedom of Student's t.")
     areas: PairedAreas | None = _given("Absent if an AUC is 0 or 1: the interval is symmetric then.")
-
-    @classmethod
-    def of(cls, estimate: Estimate, **more: Any) -> Self:
-        """Return an estimate as a difference, with ``more`` of its keys."""
-        return cls(**estimate.content(), **more)
 
 
 def content_of(value: Any) -> Any:

@@ -18,3 +18,8 @@ def listed(names: Iterable[Any]) -> str:
     """``a, b and c``."""
     words = [str(name) for name in names]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
+
+
+def capitalized(words: str) -> str:
+    """``test set`` -> ``Test set``, whatever follows the first letter."""
+    return words[:1].upper() + words[1:]

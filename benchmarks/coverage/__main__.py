@@ -21,14 +21,19 @@ from benchmarks.coverage import (
     fixed,
     planned,
     probability,
+    recalibration,
     repeatability,
     selective,
+    shapes,
     thresholds,
     trained,
 )
 from benchmarks.coverage.harness import Table
 
-MODULES = (fixed, trained, comparisons, ensembles, choice, selective, repeatability, thresholds, probability, planned)
+MODULES = (
+    *(fixed, trained, comparisons, ensembles, choice, selective, repeatability, thresholds, probability, recalibration),
+    *(planned, shapes),
+)
 TABLES: dict[str, Table[Any]] = {name: table for module in MODULES for name, table in module.TABLES.items()}
 
 

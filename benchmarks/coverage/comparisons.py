@@ -144,8 +144,8 @@ def _decisions(a: Decided, b: Decided) -> dict[str, Interval | float]:
     found["accuracy, given"] = rejects(given(MOST_PROBABLE, np.ones(len(a.reference), bool)))
     for entry in compare_decisions([a], [b], ratio):
         for name, at in (("sensitivity", a.reference), ("specificity", ~a.reference)):
-            found[f"{entry['rule']}: {name}"] = rejects(entry[name])
-            found[f"{entry['rule']}: {name}, given"] = rejects(given(entry["rule"], at))
+            found[f"{entry.rule}: {name}"] = rejects(getattr(entry, name))
+            found[f"{entry.rule}: {name}, given"] = rejects(given(entry.rule, at))
     return found
 
 

@@ -62,7 +62,7 @@ def predicted(
     found = predictive_values(positive, called, patient, PREVALENCE)
     up, down = PREVALENCE * sensitivity, (1 - PREVALENCE) * specificity
     ppv, npv = up / (up + 1 - PREVALENCE - down), down / (down + PREVALENCE - up)
-    return {"PPV": interval(found["ppv"], ppv), "NPV": interval(found["npv"], npv)}
+    return {"PPV": interval(found.ppv, ppv), "NPV": interval(found.npv, npv)}
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def decisions(row: TwoClasses, k: int) -> Outcome:
 
 
 def called_non_inferior(limits: DifferenceLimits | None, margin: float) -> bool:
-    return limits is not None and non_inferiority(limits, margin)["a_vs_b"]["verdict"] == "non-inferior"
+    return limits is not None and non_inferiority(limits, margin).a_vs_b.verdict == "non-inferior"
 
 
 AREA, AREA_MARGIN = 0.9, 0.05
@@ -151,7 +151,7 @@ def margins(row: Correlated, k: int) -> Outcome:
             outcome[f"{name}, {1 - alpha:.0%}"] = Interval(*ends, -margin)
         outcome[f"{name}: called non-inferior"] = called_non_inferior(limits, margin)
         outcome[f"{name}: called equivalent"] = (
-            limits is not None and equivalence(limits, margin)["verdict"] == "equivalent"
+            limits is not None and equivalence(limits, margin).verdict == "equivalent"
         )
     return outcome
 
@@ -168,7 +168,7 @@ def subgroups(row: Correlated, k: int) -> Outcome:
         level, both = (number % 2).astype(str), np.stack([1 - prob, prob], axis=1)
         (found,) = level_differences(positive.astype(int), both, patient, level, positive=1)
         for name in FIGURES:
-            outcome[f"{name}, levels by {by}"] = interval(found[name], 0.0)
+            outcome[f"{name}, levels by {by}"] = interval(getattr(found, name), 0.0)
     return outcome
 
 
@@ -224,8 +224,7 @@ def shares(row: Decided, k: int) -> Outcome:
     found = figure_values(
         label, np.eye(2)[called], patient, classes=("benign", "malignant"), ranked=False, n_resamples=2
     )
-    figures = {name: found[name] for name in row.truths()}
-    values = {name: one["malignant"] if isinstance(one, dict) else one for name, one in figures.items()}
+    values = {name: found.figure(name, "malignant") for name in row.truths()}
     true = dict(zip(("true sensitivity", "true specificity"), row.true(), strict=True))
     return true | {
         name: interval(values[name], truth) for name, truth in row.truths().items() if values[name].value is not None

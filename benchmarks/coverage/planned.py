@@ -145,7 +145,7 @@ def _claimed(row: Claim, patients: int, k: int) -> bool:
     limits = difference_limits(value)
     if row.test == "noninferiority":
         return called_non_inferior(limits, row.margin)
-    return limits is not None and equivalence(limits, row.margin)["verdict"] == "equivalent"
+    return limits is not None and equivalence(limits, row.margin).verdict == "equivalent"
 
 
 _STUDIES = ((0.9, 0.3, 1.0, 0.0, 0.0), (0.8, 0.1, 1.0, 0.0, 0.0), (0.9, 0.3, 3.0, 0.5, 0.5), (0.85, 0.4, 2.0, 0.4, 0.8))

@@ -19,6 +19,7 @@ from benchmarks.coverage.harness import Interval, Outcome, Row, Table, interval
 from usvit.evaluation.cross_validation_headline import headline_section
 from usvit.evaluation.patients import Rule, patients_of_models
 from usvit.evaluation.prediction_arrays import rows_of
+from usvit.metrics.bootstrap import FigureValues
 from usvit.metrics.clustered import clustered_auc
 from usvit.metrics.cross_validation import (
     FoldFigure,
@@ -276,12 +277,13 @@ def by_patient(row: ByPatient, k: int) -> Outcome:
     table, outcome = pd.concat(tables, ignore_index=True), dict[str, Interval | float]()
     for how, truth in truths.items():
         of_patients = patients_of_models(table, how=how, positive="yes", precedence=["yes", "no"])
-        rows, section = rows_of(of_patients, "test"), headline_section(of_patients, "yes", {})
+        rows, section = rows_of(of_patients, "test"), headline_section(of_patients, "yes", FigureValues())
         yes = rows.index("yes")
         pooled = clustered_auc(rows.label == yes, rows.prob[:, yes], rows.group)
         outcome[f"{how}: pooled"] = interval(pooled, np.mean(truth))
-        outcome[f"{how}: headline"] = interval(section["auc"], np.mean(truth))
-        outcome[f"{how}: training share"] = section["training_share"]["value"]
+        outcome[f"{how}: headline"] = interval(section.auc, np.mean(truth))
+        if section.training_share is not None:
+            outcome[f"{how}: training share"] = section.training_share.value
     return outcome
 
 

@@ -45,7 +45,7 @@ def test_a_run_can_be_named(usvit, tmp_path):
     run = make_run(tmp_path / "run", seed=1, skill=1.2, n=120)
     answer = usvit("plan", "validation", "--like", run, "--out", tmp_path / "out")
     assert answer.code == 0, answer.err
-    assert "images per patient (2.00, CV 0.00) as in run" in answer.out
+    assert "Images per patient (2.00, CV 0.00) as in run" in answer.out
     assert usvit("plan", "accuracy", "--like", run, "--out", tmp_path / "out").code == 0
 
 

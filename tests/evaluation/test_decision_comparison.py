@@ -1,11 +1,10 @@
 """Decisions of two models fold by fold, and which claims get a verdict."""
 
-import copy
-
 import numpy as np
 import pandas as pd
 import pytest
 
+from tests.records.contents import content
 from usvit.errors import UsvitError
 from usvit.estimate import Difference
 from usvit.evaluation.decision_comparison import (
@@ -20,6 +19,7 @@ from usvit.evaluation.decisions import MOST_PROBABLE, decided_by_repeat, decided
 from usvit.evaluation.predictions import predictions_table
 from usvit.metrics.margin_tests import StudentLimits, non_inferiority
 from usvit.metrics.paired_tests import corrected_t, paired_difference
+from usvit.records import Pair
 
 CLASSES = ["benign", "malignant"]
 SHARE_SEEN = 0.25
@@ -63,8 +63,8 @@ def test_a_shift_of_some_folds_is_evidence_for_mcnemar_and_not_for_the_folds():
     right = [run[0].called[MOST_PROBABLE][~up] for run in (a, b)]
     assert paired_difference(~right[0], ~right[1], group[~up], of="x").p < 0.001
     found = compare_decisions(a, b, SHARE_SEEN)[0]
-    assert found["rule"] == MOST_PROBABLE and found["specificity"].p > 0.1
-    assert found["specificity"].method == "Nadeau-Bengio corrected t"
+    assert found.rule == MOST_PROBABLE and found.specificity.p > 0.1
+    assert found.specificity.method == "Nadeau-Bengio corrected t"
 
 
 def test_the_folds_of_all_repeats_count_and_one_without_a_positive_is_left_out():
@@ -87,7 +87,7 @@ def test_one_fold_takes_models_and_thresholds_as_given():
     a, b = decided([0.5], n_folds=1)
     found, rows = compare_accuracy(a, b, 1.0), a[0].rows
     right = [run[0].called[MOST_PROBABLE] == run[0].reference for run in (a, b)]
-    assert found == paired_difference(right[0], right[1], rows.group, of="images")
+    assert found.content() == paired_difference(right[0], right[1], rows.group, of="images").content()
 
 
 def judged(margin, *shifts):
@@ -95,38 +95,40 @@ def judged(margin, *shifts):
     pairs = []
     for shift in shifts:
         a, b = decided(shift)
-        pair = {
+        changes = {
             "headline": Difference(value=0.0, ci95=(-0.02, 0.02), error=0.01, freedom=40.0),
             "decisions": compare_decisions(a, b, SHARE_SEEN),
             "accuracy": compare_accuracy(a, b, SHARE_SEEN),
         }
-        pair["non_inferiority"] = judge_margin(a, b, pair, margin, "noninferiority")
-        pairs.append(pair)
+        pair = Pair.model_validate(content("compare")["pairs"][0]).model_copy(update=changes)
+        claims = judge_margin(a, b, pair, margin, "noninferiority")
+        pairs.append(pair.model_copy(update={"non_inferiority": claims}))
     return pairs
 
 
 def test_margins_of_decisions_rest_on_the_interval_of_the_folds():
     (pair,) = judged(0.1, [0.3, 0.1, 0.2, -0.1, 0.3])
-    value = pair["decisions"][0]["specificity"]
+    value = pair.decisions[0].specificity
     expected = non_inferiority(StudentLimits.of(value), 0.1)
-    assert pair["non_inferiority"]["decisions"][0]["specificity"] == expected
-    assert expected["a_vs_b"]["bound"] == pytest.approx(max(value.ci95[0], -1.0))
+    assert pair.non_inferiority.decisions[0].specificity == expected
+    assert expected.a_vs_b.bound == pytest.approx(max(value.ci95[0], -1.0))
 
 
 def test_a_verdict_uses_the_corrected_p_of_the_declared_figure_alone():
     pairs = judged(0.1, [0.3, 0.1], [0.2, 0.1], [0.1, 0.0])
     for k, difference in enumerate((-0.0795, -0.0775, 0.0)):  # p 0.023, 0.015 and far below
         limits = StudentLimits(difference, 0.01, 40.0)
-        pairs[k]["non_inferiority"]["auc"] = non_inferiority(limits, 0.1)
-    alone = copy.deepcopy(pairs[:1])
-    assert correct_claims(pairs, "non_inferiority", "auc") == "AUC"
-    claims = [pair["non_inferiority"]["auc"]["a_vs_b"] for pair in pairs]
-    assert [claim["p"] < 0.025 for claim in claims] == [True, True, True]
-    assert [claim["verdict"] == "non-inferior" for claim in claims] == [claim["p_holm"] < 0.025 for claim in claims]
-    assert claims[0]["verdict"] == "not shown to be non-inferior" and "Holm" in claims[0]["reason"]
-    assert {pair["non_inferiority"]["accuracy"]["a_vs_b"]["verdict"] for pair in pairs} == {None}
-    correct_claims(alone, "non_inferiority", "AUC")
-    assert alone[0]["non_inferiority"]["auc"]["a_vs_b"]["verdict"] == "non-inferior"
+        claims = pairs[k].non_inferiority.model_copy(update={"auc": non_inferiority(limits, 0.1)})
+        pairs[k] = pairs[k].model_copy(update={"non_inferiority": claims})
+    corrected, name = correct_claims(pairs, "non_inferiority", "auc")
+    assert name == "AUC"
+    claims = [pair.non_inferiority.auc.a_vs_b for pair in corrected]
+    assert [claim.p < 0.025 for claim in claims] == [True, True, True]
+    assert [claim.verdict == "non-inferior" for claim in claims] == [claim.p_holm < 0.025 for claim in claims]
+    assert claims[0].verdict == "not shown to be non-inferior" and "Holm" in claims[0].reason
+    assert {pair.non_inferiority.accuracy.a_vs_b.verdict for pair in corrected} == {None}
+    (alone,), _ = correct_claims(pairs[:1], "non_inferiority", "AUC")
+    assert alone.non_inferiority.auc.a_vs_b.verdict == "non-inferior"
 
 
 def test_the_primary_figure_is_named_as_the_tables_name_it():

@@ -30,7 +30,7 @@ def test_the_recipe_trains_from_the_shipped_weights_and_scoring_gives_the_predic
     assert answer.code == 0, answer.err
     metadata = load_metadata(out / "fold-0" / "model.safetensors")
     assert metadata.upstream.name == "phantom"
-    assert metadata.upstream.lineage[0]["recipe"] == "phantom_signs"
+    assert metadata.upstream.lineage[0].recipe == "phantom_signs"
 
     import usvit as package
 

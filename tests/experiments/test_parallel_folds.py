@@ -18,13 +18,15 @@ import torch
 
 from tests.conftest import TINY
 from tests.processes import CONTEXT, command_line, ended_well, run, start
+from tests.records.contents import content
 from usvit.data.loading.pixel_store import PixelStore
 from usvit.errors import UsvitError
 from usvit.experiments import parallel_folds
 from usvit.experiments.parallel_folds import _Board, train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
 from usvit.progress import NO_PROGRESS
-from usvit.records import load_run_record
+from usvit.records import RunRecord, load_run_record
+from usvit.records.run import FoldResultRecord
 from usvit.resources import usable_cores
 from usvit.training.signals import Stopped, stop_requests
 from usvit.training.trainer import FitResult
@@ -53,7 +55,7 @@ def make_trainer(setup, store, statistics, progress, gpu, copies):
     assert (gpu, copies) == (None, 1)
 
     def train(run, fold):
-        run.enter(fold, {"steps": fold})
+        run.enter(FoldResultRecord(fold=fold, steps=fold))
         (run.path / f"{fold}.begun").touch()
         if setup.fails == "no":
             sums = int(store.pixels[fold].sum()) + int(store.lesions[fold].sum()) + int(statistics[fold, 0])
@@ -88,10 +90,10 @@ class Told(RunDirectory):
     """A run directory whose record is only kept."""
 
     def __init__(self, path):
-        super().__init__(path, {"results": []})
+        super().__init__(path, RunRecord.model_validate(content("run", results=[])))
 
-    def save(self):
-        pass
+    def save(self, **changes):
+        self.record = self.record.model_copy(update=changes)
 
 
 def run_folds(tmp_path, fails="no"):
@@ -130,7 +132,7 @@ def test_results_come_in_order_and_the_folds_share_the_images(tmp_path):
     assert [result.steps for _, result in results] == expected
     pids = {result.best_step for _, result in results}
     assert len(pids) in (1, 2) and os.getpid() not in pids
-    assert [entry["fold"] for entry in run.record["results"]] == [0, 1, 2, 3]
+    assert [entry.fold for entry in run.record.results] == [0, 1, 2, 3]
 
 
 @pytest.mark.usefixtures("warm")

@@ -5,20 +5,18 @@ import pytest
 from tests.messages import record_messages
 from tests.records.contents import content
 from usvit.errors import UsvitError
-from usvit.experiments.run_directory import open_run
+from usvit.experiments.run_directory import open_run, outcome
 from usvit.files import locked, write_json
+from usvit.records import RunRecord
+from usvit.records.run import FoldResultRecord
 from usvit.upstream.records.training import PretrainRecord, TransferRecord
 
-DESCRIPTION = {
-    key: value
-    for key, value in content("run").items()
-    if key not in ("schema_version", "state", "created", "finished", "usvit_version", "versions", "results")
-}
+NEW = RunRecord.model_validate(content("run", state="running", finished=None, results=[], seconds=None))
 
 
 @pytest.fixture
 def run(tmp_path):
-    with open_run(tmp_path / "run", DESCRIPTION) as opened:
+    with open_run(tmp_path / "run", NEW) as opened:
         yield opened
 
 
@@ -27,9 +25,9 @@ def written(run):
 
 
 def test_a_fold_is_entered_once_in_its_place_and_at_once(run):
-    run.enter(2, {"steps": 5})
-    run.enter(0, {"steps": 3})
-    run.enter(2, {"steps": 6, "seconds": 0.1})
+    run.enter(FoldResultRecord(fold=2, steps=5))
+    run.enter(FoldResultRecord(fold=0, steps=3))
+    run.enter(FoldResultRecord(fold=2, steps=6, seconds=0.1))
     assert written(run)["results"] == [{"fold": 0, "steps": 3}, {"fold": 2, "steps": 6, "seconds": 0.1}]
     assert written(run)["state"] == "running"
 
@@ -55,29 +53,29 @@ def test_a_finished_run_holds_no_leftovers_of_a_killed_process(run):
 
 def test_a_run_whose_network_is_built_otherwise_now_is_not_resumed(tmp_path):
     # Networks such as vit_b18x2 lost their LayerScale, so a half-trained one has other tensors.
-    model = DESCRIPTION["model"]
-    record = DESCRIPTION | {"model": model | {"name": "vit_b18x2", "params": 7}}
-    with open_run(tmp_path / "run", record):
-        pass
-    with open_run(tmp_path / "run", record):
-        pass
-    record = DESCRIPTION | {"model": model | {"name": "vit_b18x2", "params": 5}}
+    begun, now = (
+        NEW.model_copy(update={"model": NEW.model.model_copy(update={"name": "vit_b18x2", "params": n})})
+        for n in (7, 5)
+    )
+    for _ in range(2):
+        with open_run(tmp_path / "run", begun):
+            pass
     with (
         pytest.raises(UsvitError, match="a network of 7 parameters, and this version of usvit builds vit_b18x2 with 5"),
-        open_run(tmp_path / "run", record),
+        open_run(tmp_path / "run", now),
     ):
         pass
 
 
 def test_figures_that_are_gone_or_damaged_are_named(run):
     write_json(run.path / "pretrain.json", content("pretrain", kept=[content("pretrain")["kept"][0] | {"step": 3}]))
-    outcome = run.outcome(PretrainRecord)
-    assert (outcome.path, outcome.result.kept[0].step, outcome.record.kind) == (run.path, 3, "cv")
-    assert outcome.record.model_dump(exclude_unset=True) == run.record
+    found = outcome(run.path, PretrainRecord)
+    assert (found.path, found.result.kept[0].step, found.record.kind) == (run.path, 3, "cv")
+    assert found.record == run.record
     (run.path / "pretrain.json").write_text('{"a"')
     for model, name in ((PretrainRecord, "pretrain.json"), (TransferRecord, "transfer.json")):
         with pytest.raises(UsvitError, match=name):
-            run.outcome(model)
+            outcome(run.path, model)
 
 
 def test_a_folder_in_which_another_run_has_just_begun_is_said_to_be_taken(tmp_path):
@@ -86,13 +84,13 @@ def test_a_folder_in_which_another_run_has_just_begun_is_said_to_be_taken(tmp_pa
     with (
         locked(tmp_path / "run" / ".lock", "taken"),
         pytest.raises(UsvitError, match="Another process is working on"),
-        open_run(tmp_path / "run", DESCRIPTION),
+        open_run(tmp_path / "run", NEW),
     ):
         pass
     (tmp_path / "run" / f".run.json.partial-{'0' * 32}").touch()  # of a process that was killed
-    with open_run(tmp_path / "run", DESCRIPTION) as opened:
+    with open_run(tmp_path / "run", NEW) as opened:
         assert written(opened)["state"] == "running"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").touch()
-    with pytest.raises(UsvitError, match="is not a run of usvit"), open_run(tmp_path / "other", DESCRIPTION):
+    with pytest.raises(UsvitError, match="is not a run of usvit"), open_run(tmp_path / "other", NEW):
         pass

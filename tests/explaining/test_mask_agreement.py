@@ -76,12 +76,12 @@ def case(group, hit, share, area=0.1, centre=1.0):
 
 def test_summary_counts_images_and_groups_and_leaves_blank_maps_out():
     found = summary([case("a", 1.0, 0.4), case("a", 0.0, 0.2), case("b", 1.0, 0.6), case("c", None, None)])
-    assert (found["n_images"], found["n_groups"], found["n_blank"]) == (3, 2, 1)
-    assert found["pointing"].value == pytest.approx(2 / 3) and found["share"].value == pytest.approx(0.4)
-    assert found["area"].value == pytest.approx(0.1) and found["centre"].value == 1
-    assert found["pointing"].n_groups == 2 and "2 groups only" in found["pointing"].warning
+    assert (found.n_images, found.n_groups, found.n_blank) == (3, 2, 1)
+    assert found.pointing.value == pytest.approx(2 / 3) and found.share.value == pytest.approx(0.4)
+    assert found.area.value == pytest.approx(0.1) and found.centre.value == 1
+    assert found.pointing.n_groups == 2 and "2 groups only" in found.pointing.warning
     assert summary([]) is None
-    assert summary([case("c", None, None)])["pointing"] == undefined("every map is blank", 0)
+    assert summary([case("c", None, None)]).pointing == undefined("every map is blank", 0)
 
 
 def test_intervals_widen_when_images_are_copies_within_their_patient():

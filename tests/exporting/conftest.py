@@ -55,7 +55,9 @@ def fold(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir(parents=True)
     state = {key: value.contiguous() for key, value in source.model.state_dict().items()}
     save_file(state, folder / "model.safetensors")
-    metadata = {key: value for key, value in source.content.items() if key not in ("head", "exported", "measured")}
+    metadata = {
+        key: value for key, value in source.metadata.content().items() if key not in ("head", "exported", "measured")
+    }
     metadata |= {"fold": 0, "steps": 2, "best_step": 2, "recipe": "none", "seed": 0, "tune": "full", "novelty": None}
     metadata |= {
         "data_licenses": {"phantom": "Apache-2.0"},

@@ -48,7 +48,7 @@ def test_copy_descriptions_travel_along_or_are_left_out_and_said_to_be(fold, tmp
     sha256, described = pixel_sha256(image), CompactDescriptions.of([describe(image)])
     fold = Path(shutil.copytree(fold.parent, tmp_path / "run")) / fold.name
     metadata = json.loads((fold / "model.json").read_text())
-    metadata |= write_seen(fold, {"train": [sha256], "val": []}, described={sha256: described})
+    metadata |= write_seen(fold, {"train": [sha256], "val": []}, described={sha256: described}).content()
     (fold / "model.json").write_text(json.dumps(metadata))
     for out, descriptions, known in ((tmp_path / "with", True, "copies"), (tmp_path / "without", False, "hashes")):
         export(str(fold), out, format="safetensors", descriptions=descriptions)

@@ -23,9 +23,9 @@ def drawn_share(plan, n_studies):
         errors = [np.sqrt(binormal_placements(area, 0.3).variance / N) for area in areas]
         pair = LogitDifference(*areas, *errors, together, plan._freedom(N))
         if plan.test == "noninferiority":
-            claims += non_inferiority(pair, plan.margin)["a_vs_b"]["verdict"] == "non-inferior"
+            claims += non_inferiority(pair, plan.margin).a_vs_b.verdict == "non-inferior"
         elif plan.test == "equivalence":
-            claims += equivalence(pair, plan.margin)["verdict"] == "equivalent"
+            claims += equivalence(pair, plan.margin).verdict == "equivalent"
         else:
             claims += pair.p < 0.05
     return claims / n_studies

@@ -70,7 +70,7 @@ def test_the_limits_of_a_value_are_those_of_its_interval_p_and_margins(rows):
     limits = difference_limits(value)
     assert isinstance(limits, LogitDifference)
     assert limits.interval(0.05) == pytest.approx(tuple(value.ci95)) and limits.p == pytest.approx(value.p)
-    assert non_inferiority(limits, 0.1)["a_vs_b"]["bound"] == pytest.approx(value.ci95[0])
+    assert non_inferiority(limits, 0.1).a_vs_b.bound == pytest.approx(value.ci95[0])
 
 
 def test_a_value_of_an_earlier_usvit_keeps_its_symmetric_limits():

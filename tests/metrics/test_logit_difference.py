@@ -83,11 +83,11 @@ def test_near_one_the_interval_is_longer_on_the_side_where_the_error_grows():
 def test_margins_are_tested_with_the_same_limits(pair):
     for margin in (0.02, 0.1):
         found = non_inferiority(pair, margin)
-        assert found["a_vs_b"]["bound"] == pytest.approx(pair.interval(0.05)[0], abs=1e-9)
-        for claim in (found["a_vs_b"], found["b_vs_a"]):
-            assert (claim["p"] < 0.025) == (claim["verdict"] == "non-inferior")
+        assert found.a_vs_b.bound == pytest.approx(pair.interval(0.05)[0], abs=1e-9)
+        for claim in (found.a_vs_b, found.b_vs_a):
+            assert (claim.p < 0.025) == (claim.verdict == "non-inferior")
         both = equivalence(pair, margin)
-        assert (both["p"] < 0.05) == (both["verdict"] == "equivalent")
+        assert (both.p < 0.05) == (both.verdict == "equivalent")
     low, high = pair.interval(0.05)
     assert one_sided_p(pair, low, above=True) == pytest.approx(0.025, rel=1e-4)
     assert one_sided_p(pair, high, above=False) == pytest.approx(0.025, rel=1e-4)

@@ -18,6 +18,7 @@ from usvit.metrics.margin_tests import (
     two_sided_p,
 )
 from usvit.metrics.paired_tests import PairedShares
+from usvit.records import Verdict
 
 
 def limits(difference=0.01, error=0.02, freedom=30.0):
@@ -36,18 +37,18 @@ def test_the_one_sided_p_of_a_t_is_that_of_its_quantiles(difference):
 
 def test_the_bound_decides_and_each_side_has_its_own():
     found = non_inferiority(limits(0.015, 0.0275, 1e9), 0.05)  # -0.039 to 0.069
-    assert found["a_vs_b"]["verdict"] == "non-inferior" and found["a_vs_b"]["bound"] == pytest.approx(-0.0389, abs=1e-4)
-    assert found["b_vs_a"]["verdict"] == "not shown to be non-inferior"
-    assert found["b_vs_a"]["bound"] == pytest.approx(-0.0689, abs=1e-4)
+    assert found.a_vs_b.verdict == "non-inferior" and found.a_vs_b.bound == pytest.approx(-0.0389, abs=1e-4)
+    assert found.b_vs_a.verdict == "not shown to be non-inferior"
+    assert found.b_vs_a.bound == pytest.approx(-0.0689, abs=1e-4)
 
 
 def test_equivalence_is_two_one_sided_tests_at_5_per_cent():
     found = equivalence(limits(0.01, 0.02, 30), 0.05)
     half = student.ppf(0.95, 30) * 0.02
-    assert found["ci90"] == pytest.approx([0.01 - half, 0.01 + half])
-    assert found["verdict"] == "equivalent"
-    assert found["p"] == pytest.approx(student.sf((0.05 - 0.01) / 0.02, 30), rel=1e-6)  # the upper test is the weaker
-    assert equivalence(limits(0.02, 0.02, 30), 0.05)["verdict"] == "not shown to be equivalent"
+    assert found.ci90 == pytest.approx([0.01 - half, 0.01 + half])
+    assert found.verdict == "equivalent"
+    assert found.p == pytest.approx(student.sf((0.05 - 0.01) / 0.02, 30), rel=1e-6)  # the upper test is the weaker
+    assert equivalence(limits(0.02, 0.02, 30), 0.05).verdict == "not shown to be equivalent"
 
 
 def shares(seed, n=60, m=3):
@@ -63,16 +64,16 @@ def test_p_and_verdict_never_contradict_each_other(seed):
     for one in (shares(seed), limits(0.01 * seed - 0.06, 0.02, 12.0)):
         for margin in (0.02, 0.05, 0.1):
             both = non_inferiority(one, margin)
-            for claim in (both["a_vs_b"], both["b_vs_a"]):
-                assert (claim["p"] < 0.025) == (claim["verdict"] == "non-inferior")
+            for claim in (both.a_vs_b, both.b_vs_a):
+                assert (claim.p < 0.025) == (claim.verdict == "non-inferior")
             claim = equivalence(one, margin)
-            assert (claim["p"] < 0.05) == (claim["verdict"] == "equivalent")
+            assert (claim.p < 0.05) == (claim.verdict == "equivalent")
 
 
 def test_without_an_interval_nothing_is_shown_and_the_reason_is_kept():
-    found = non_inferiority(None, 0.05, reason="no image")["a_vs_b"]
-    assert found == {"bound": None, "p": None, "verdict": "not shown to be non-inferior", "reason": "no image"}
-    assert equivalence(None, 0.05, reason="no image")["reason"] == "no image"
+    found = non_inferiority(None, 0.05, reason="no image").a_vs_b
+    assert found == Verdict(bound=None, p=None, verdict="not shown to be non-inferior", reason="no image")
+    assert equivalence(None, 0.05, reason="no image").reason == "no image"
     assert StudentLimits.of(Difference(value=None, ci95=None, reason="no image")) is None
 
 
@@ -111,7 +112,7 @@ def test_at_the_margin_the_error_is_what_is_stated():
         low, high = found.interval(0.05)
         claims += [
             low <= -margin <= high,
-            non_inferiority(found, margin)["a_vs_b"]["verdict"] == "non-inferior",
-            equivalence(found, margin)["verdict"] == "equivalent",
+            non_inferiority(found, margin).a_vs_b.verdict == "non-inferior",
+            equivalence(found, margin).verdict == "equivalent",
         ]
     assert 0.92 <= claims[0] / n <= 0.98 and claims[1] / n <= 0.05 and claims[2] / n <= 0.08

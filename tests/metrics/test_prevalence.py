@@ -17,8 +17,8 @@ def study(seed=0, positives=60, negatives=140, images=1):
 def test_at_the_test_s_own_share_they_are_its_own_predictive_values():
     reference, called, group = study()
     found = predictive_values(reference, called, group, float(reference.mean()))
-    assert found["ppv"].value == pytest.approx(reference[called].mean())
-    assert found["npv"].value == pytest.approx((~reference)[~called].mean())
+    assert found.ppv.value == pytest.approx(reference[called].mean())
+    assert found.npv.value == pytest.approx((~reference)[~called].mean())
 
 
 @pytest.mark.parametrize("prevalence", [0.005, 0.2, 0.9])
@@ -27,9 +27,9 @@ def test_the_value_is_bayes_rule(prevalence):
     se, sp = called[reference].mean(), (~called)[~reference].mean()
     found = predictive_values(reference, called, group, prevalence)
     hit, miss = prevalence * se, prevalence * (1 - se)
-    assert found["ppv"].value == pytest.approx(hit / (hit + (1 - prevalence) * (1 - sp)))
-    assert found["npv"].value == pytest.approx((1 - prevalence) * sp / ((1 - prevalence) * sp + miss))
-    for value in found.values():
+    assert found.ppv.value == pytest.approx(hit / (hit + (1 - prevalence) * (1 - sp)))
+    assert found.npv.value == pytest.approx((1 - prevalence) * sp / ((1 - prevalence) * sp + miss))
+    for value in (found.ppv, found.npv):
         assert value.ci95[0] < value.value < value.ci95[1]
 
 
@@ -40,24 +40,24 @@ def test_the_interval_is_about_that_of_mercaldo_lau_and_zhou():
     middle = np.log(p * se / ((1 - p) * (1 - sp)))
     half = 1.959964 * np.sqrt((1 - se) / (se * 600) + sp / ((1 - sp) * 1400))
     expected = [1 / (1 + np.exp(-(middle - half))), 1 / (1 + np.exp(-(middle + half)))]
-    assert predictive_values(reference, called, group, p)["ppv"].ci95 == pytest.approx(expected, rel=0.03)
+    assert predictive_values(reference, called, group, p).ppv.ci95 == pytest.approx(expected, rel=0.03)
 
 
 def test_no_false_positive_still_has_a_lower_bound():
     reference = np.arange(100) < 40
     found = predictive_values(reference, np.arange(100) < 30, np.arange(100), 0.01)
-    assert found["ppv"].value == 1 and found["ppv"].ci95[1] == 1 and 0.02 < found["ppv"].ci95[0] < 0.3
+    assert found.ppv.value == 1 and found.ppv.ci95[1] == 1 and 0.02 < found.ppv.ci95[0] < 0.3
     nothing = predictive_values(reference, np.zeros(100, bool), np.arange(100), 0.01)
-    assert nothing["ppv"].value is None and nothing["ppv"].reason == "no image is called positive"
-    assert nothing["npv"].value == pytest.approx(0.99)
+    assert nothing.ppv.value is None and nothing.ppv.reason == "no image is called positive"
+    assert nothing.npv.value == pytest.approx(0.99)
     alone = predictive_values(np.ones(5, bool), np.ones(5, bool), np.arange(5), 0.1)
-    assert alone["ppv"].value is None
+    assert alone.ppv.value is None
 
 
 def test_images_of_one_patient_do_not_narrow_it():
     reference, called, group = study(3)
-    once = predictive_values(reference, called, group, 0.1)["ppv"].ci95
-    six = predictive_values(reference.repeat(6), called.repeat(6), group.repeat(6), 0.1)["ppv"].ci95
+    once = predictive_values(reference, called, group, 0.1).ppv.ci95
+    six = predictive_values(reference.repeat(6), called.repeat(6), group.repeat(6), 0.1).ppv.ci95
     assert six == pytest.approx(once, abs=0.02)
 
 

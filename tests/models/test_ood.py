@@ -1,7 +1,6 @@
 """Distance to the training images, its limits, and what is refused."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from usvit.models.ood import (
     read_ood_detector,
 )
 from usvit.records import ModelMetadata, check_record
+from usvit.records.model import InDistribution
 
 SIZE = 23
 
@@ -119,7 +119,7 @@ def test_with_few_inner_validation_images_the_rate_is_stated_as_it_is():
     train, code = observed(rng, 50)
     found = fit_ood_detector(train, code, observed(rng, 4)[0], range(4))
     assert found.rate == pytest.approx(0.2) and "4 groups" in found.note and "guaranteed rate is 20.0%" in found.note
-    assert found.describe(b"")["note"] == found.note
+    assert found.record(b"", MEASURED).note == found.note
 
 
 def test_a_few_odd_training_images_do_not_make_the_odd_usual():
@@ -167,14 +167,14 @@ def test_without_inner_validation_images_there_is_a_reason():
     assert "no inner validation images" in fit_ood_detector(train, code, train[np.array([], dtype=np.int64)], [])
 
 
-MEASURED = {"in_distribution": content("model")["novelty"]["in_distribution"]}
+MEASURED = InDistribution.model_validate(content("model")["novelty"]["in_distribution"])
 
 
 def write(folder, novelty: OodDetector):
     folder.mkdir(exist_ok=True)
     content = novelty.save()
     (folder / NOVELTY_FILE).write_bytes(content)
-    return ModelMetadata.model_validate(json.loads(json.dumps(network(novelty=novelty.describe(content) | MEASURED))))
+    return ModelMetadata.model_validate(network(novelty=novelty.record(content, MEASURED).content()))
 
 
 def test_what_is_written_judges_bit_for_bit_as_what_was_fitted(fitted, tmp_path):

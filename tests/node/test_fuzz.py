@@ -4,8 +4,10 @@ import sys
 
 import pytest
 
+from benchmarks.fuzzing.__main__ import SUITES
+from benchmarks.fuzzing.harness import Options
+from benchmarks.fuzzing.harness import run as run_suite
 from benchmarks.node_fuzz import CLIMBS, MUTATIONS, UID_LENGTH, run
-from benchmarks.node_hostile import run as run_hostile
 from usvit.node.receiving.instance_store import is_uid
 
 pytestmark = pytest.mark.slow
@@ -24,8 +26,10 @@ def test_the_receiver_stays_up_and_serves_others_while_it_is_attacked(tmp_path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
-def test_hostile_exporters_and_clocks_lose_nothing():
-    assert [case.last_line for case in run_hostile(3, 1, ("folders", "clocks")) if case.bad] == []
+@pytest.mark.parametrize("suite", ["folders", "clocks"])
+def test_hostile_exporters_and_clocks_lose_nothing(tmp_path, suite):
+    cases = [*run_suite(SUITES[suite], tmp_path, Options(3, seed=1, seconds=60))]
+    assert [case.last_line for case in cases if case.bad] == [] and len(cases) == 3
 
 
 def test_the_texts_that_climb_are_no_uids():

@@ -6,7 +6,7 @@ import time
 import pytest
 from pynetdicom.presentation import build_context
 
-from benchmarks.node_hostile_peers import dicom_peer, http_peer, serving
+from benchmarks.fuzzing.servers import dicom_peer, http_peer, serving
 from tests.node.images import image
 from usvit.errors import UsvitError
 from usvit.node.config.settings import PeerConfig

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.records.contents import content
 from usvit.estimate_text import clear_of
-from usvit.records import DecisionCurveRecord
+from usvit.records import DecisionCurve
 from usvit.reports.formatting import p_words, usefulness
 
 BAND = {"difference": [0.1], "lower": [0.0], "upper": [0.2], "critical": 2.5, "n_resamples": 100, "method": "bootstrap"}
@@ -32,7 +32,7 @@ BAND = {"difference": [0.1], "lower": [0.0], "upper": [0.2], "critical": 2.5, "n
     ids=["not shown", "shown", "nowhere", "no band"],
 )
 def test_better_is_said_only_where_the_band_shows_it(curve, said):
-    assert usefulness(DecisionCurveRecord.model_validate(content("metrics")["decision_curve"] | curve)) == said
+    assert usefulness(DecisionCurve.model_validate(content("metrics")["decision_curve"] | curve)) == said
 
 
 @given(st.integers(-99_999, 99_999), st.sampled_from([0.0, 0.05, 0.03, 0.1]))

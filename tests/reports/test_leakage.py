@@ -132,10 +132,10 @@ def with_copies(run_dir, fold=1):
         upstream = folder / "upstream"
         upstream.mkdir()
         seen = {one.sha256: CompactDescriptions.of([one]) for one in (own, other)}
-        first = write_seen(upstream, {"train": list(seen)}, described=seen)
+        first = write_seen(upstream, {"train": list(seen)}, described=seen).content()
         (upstream / "model.json").write_text(json.dumps(network(**first)))
         before = Before(load_record(upstream / "model.json", ModelMetadata), upstream / "model.safetensors")
-        write_json(folder / "model.json", metadata | write_seen(folder, hashes, before, described=described))
+        write_json(folder / "model.json", metadata | write_seen(folder, hashes, before, described=described).content())
     return own, copy
 
 

@@ -47,7 +47,7 @@ def test_repeats_are_shown_with_their_figures_and_intervals(page):
     scale = record.repeats.scales.logit
     assert shown(scale.icc) in text and shown(scale.repeatability_coefficient) in text
     for flip in record.repeats.flips:
-        assert f"{flip.rule} {flip.n_pairs} {flip.n_flips} {shown(flip.rate)}" in text
+        assert f"{flip.rule.replace('>=', '≥')} {flip.n_pairs} {flip.n_flips} {shown(flip.rate)}" in text
     assert "A warning." in text and "ICC(1,1)" in text and "not recorded" not in text
     assert "<script" not in html and html.count('class="plot"') == 1
 

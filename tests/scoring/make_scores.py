@@ -9,9 +9,10 @@ import pandas as pd
 
 from tests.records.contents import content
 from usvit.pseudonyms import Pseudonyms
+from usvit.records import ScoringModelRecord
 from usvit.scoring.external.evaluation import evaluate_scores
 from usvit.scoring.items import FAILURE_COLUMNS, PRIVATE_COLUMNS, score_columns
-from usvit.scoring.tables.summary import JOB_KEYS
+from usvit.scoring.tables.summary import JobFacts
 from usvit.scoring.tables.writer import write_tables
 
 CLASSES = ("benign", "malignant")
@@ -110,11 +111,12 @@ def make_scores(
     scores = pd.DataFrame(rows, columns=score_columns(classes, "malignant"))
     if change is not None:
         scores = change(scores)
+    model = ScoringModelRecord.model_validate(content("scores")["model"] | {"sha256": MODEL})
     write_tables(
         out,
         [scores],
         [pd.DataFrame(failures, columns=list(FAILURE_COLUMNS))],
-        {name: {} for name in JOB_KEYS} | {"model": content("scores")["model"] | {"sha256": MODEL}, **CLOCK},
+        JobFacts(model=model, settings={}, versions={}, **CLOCK),
         classes=classes,
         positive="malignant",
         threshold=threshold,

@@ -6,37 +6,40 @@ from typing import Any
 
 import numpy as np
 
+from usvit.records import ScoringModelRecord
 from usvit.scoring.items import FAILURES, PRIVATE_COLUMNS
+from usvit.scoring.tables.summary import JobFacts
 
 CLASSES, POSITIVE, THRESHOLD = ("benign", "malignant", "normal"), "malignant", 0.3
-JOB: dict[str, Any] = {
-    "model": {
-        "sha256": "ab" * 32,
-        "classes": list(CLASSES),
-        "positive_class": POSITIVE,
-        "preprocessing": {"image_size": 224, "resize": "pad", "crop": "tissue", "mean": [0.5] * 3, "std": [0.5] * 3},
-        "members": [{"fold": k, "architecture": "vit_b32", "temperature": 1.1 + k / 10} for k in range(5)],
-        "flip": False,
-        "calibration": None,
-        "novelty": {
-            "threshold": 1.0,
-            "in_distribution": {
-                "on": "test images of the networks' own folds, each judged by the one network that has not seen it",
-                "n_images": 780,
-                "n_flagged": 41,
-                "rate": 0.0526,
-                "ci95": [0.039, 0.0706],
-            },
-        },
-        "seen": {"known": "copies", "n_hashes": 780, "n_descriptions": 780, "gaps": []},
-        "device": {"type": "cpu", "name": "a processor", "precision": "fp32", "threads": 2},
-    },
-    "settings": {"frames": "all", "abstain": False, "keep_ids": False, "products": []},
-    "versions": {"usvit": "0.6.0", "torch": "2.15.0"},
-    "started": "2026-11-21T20:00:00+00:00",
-    "finished": "2026-11-21T23:12:00+00:00",
-    "seconds": 11520.0,
+_FLAGGED = {
+    "on": "test images of the networks' own folds, each judged by the one network that has not seen it",
+    "n_images": 780,
+    "n_groups": 700,
+    "n_flagged": 41,
+    "rate": 0.0526,
+    "ci95": [0.039, 0.0706],
+    "method": "clustered Wilson",
 }
+_MODEL = {
+    "sha256": "ab" * 32,
+    "classes": list(CLASSES),
+    "positive_class": POSITIVE,
+    "preprocessing": {"image_size": 224, "resize": "pad", "crop": "tissue", "mean": [0.5] * 3, "std": [0.5] * 3},
+    "members": [{"fold": k, "architecture": "vit_b32", "temperature": 1.1 + k / 10} for k in range(5)],
+    "flip": False,
+    "calibration": None,
+    "novelty": {"threshold": 1.0, "combined": "median of the networks", "in_distribution": _FLAGGED},
+    "seen": {"known": "copies", "n_hashes": 780, "n_descriptions": 780, "gaps": []},
+    "device": {"type": "cpu", "name": "a processor", "precision": "fp32", "threads": 2},
+}
+JOB = JobFacts(
+    model=ScoringModelRecord.model_validate(_MODEL),
+    settings={"frames": "all", "abstain": False, "keep_ids": False, "products": []},
+    versions={"usvit": "0.6.0", "torch": "2.15.0"},
+    started="2026-11-21T20:00:00+00:00",
+    finished="2026-11-21T23:12:00+00:00",
+    seconds=11520.0,
+)
 
 
 def pseudonym(kind: str, number: int) -> str:

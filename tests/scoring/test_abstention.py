@@ -76,7 +76,7 @@ def test_what_gives_no_zone_is_refused_with_the_reason(text, threshold, calibrat
 
 def write(out, rows, **settings):
     told = {"threshold": THRESHOLD, "threshold_origin": "by hand", "classes": CLASSES, "positive": POSITIVE}
-    return write_tables(out, portions(rows), failed(), JOB, **told, **settings)
+    return write_tables(out, portions(rows), failed(), JOB, **told, **settings).content()
 
 
 def abstaining(item, prob, **changes):

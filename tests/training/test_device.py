@@ -8,7 +8,7 @@ from usvit.training.device import resolve_device, seed_everything
 def test_auto_takes_what_is_there_and_says_what_it_took():
     device = resolve_device("auto", "auto")
     assert device.type == ("cuda" if torch.cuda.is_available() else "cpu")
-    assert device.precision in ("fp32", "bf16") and device.describe()["name"]
+    assert device.precision in ("fp32", "bf16") and device.record().name
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -17,5 +17,5 @@ def test_phases_add_up_in_their_order_even_after_an_error(monkeypatch):
     with times.phase("prediction"):
         pass
     times.add("training", 55.04)
-    assert times.describe() == {"prediction": 13.5, "files": 0.3, "training": 55.0}
+    assert times.rounded() == {"prediction": 13.5, "files": 0.3, "training": 55.0}
     assert times.line() == "prediction 14 s, files 0.26 s, training 55 s"

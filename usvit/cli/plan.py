@@ -62,40 +62,11 @@ def compare(settings: ComparisonPlanSettings, out: _Out = Path("plan"), json_: o
 
 def _print(record: "PlanRecord", folder: Path, as_json: bool) -> None:
     """Print the answer, the size of each criterion and what other sizes give."""
-    from usvit.planning import aim_in_words, in_words
+    from usvit.documents import terminal_text
+    from usvit.planning import plan_document
 
     if as_json:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
-    from usvit.terminal import aligned
-
-    print(in_words(record))
-    several = record.assumptions.images_per_patient > 1 or record.assumptions.images_cv > 0
-    header = ["figure", "expected", "aim", *(["images", "design effect"] if several else []), "patients"]
-    rows = []
-    for one in record.criteria:
-        row = [one.name, f"{one.value:.3f}" if one.value is not None else "-", aim_in_words(one)]
-        if several:
-            row += [_number(one.n_images), f"{one.design_effect:.2f}" if one.design_effect else "-"]
-        rows.append([*row, _number(one.n_patients) if one.reason is None else one.reason])
-    print("\n" + aligned(header, rows))
-    if record.curve:
-        names = list(record.curve[0].half_widths)
-        power = record.design == "comparison"
-        header = ["patients", "images", *(f"{name} ±" for name in names), *(["power"] if power else [])]
-        points = [
-            [_number(point.n_patients), _number(point.n_images)]
-            + [f"{point.half_widths[name]:.3f}" for name in names]
-            + ([f"{point.power:.2f}"] if point.power is not None else [])
-            for point in record.curve
-        ]
-        print("\nexpected half widths of the 95 % intervals\n" + aligned(header, points))
-    for note in record.assumptions.notes:
-        print(f"note: {note}")
-    for warning in record.warnings:
-        print(f"Warning: {warning}")
+    print(terminal_text(plan_document(record)))
     print(f"page: {folder / 'plan.html'}")
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"

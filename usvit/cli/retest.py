@@ -2,14 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from usvit.cli import options as o
-
-if TYPE_CHECKING:
-    from usvit.records import ChangeRecord, RepeatabilityRecord
 
 
 def retest(
@@ -39,7 +36,9 @@ def retest(
     writes repeatability.json, repeatability.html and changes.csv. For copies of one frame or views of one lesion that
     the predictions already contain, use usvit evaluate --repeatability.
     """
+    from usvit.documents import terminal_text
     from usvit.progress import make_progress
+    from usvit.reports import repeatability_document
     from usvit.retesting import retest as retest_run
 
     record, folder = retest_run(
@@ -53,36 +52,5 @@ def retest(
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
-    _print(record)
-    print(f"\npage: {folder / 'repeatability.html'}")
-    print("For research use, not a medical device.")
-
-
-def _print(record: "RepeatabilityRecord") -> None:
-    from usvit.cli.printing import with_interval
-
-    changes = record.changes or []
-    rules = list(dict.fromkeys(flip.rule for one in changes for flip in one.flips))
-    chosen = [rule for rule in rules if rule.startswith("sensitivity")][:1] or rules[:1]
-    print(f"Probability of {record.positive_class}, changed less original [95 %]; flips at '{', '.join(chosen)}'")
-    for one in changes:
-        print(f"{one.change} {one.strength}: {_counted(one)}")
-        if one.scales is None:
-            print(f"  not measured: {one.reason}")
-            continue
-        scale = one.scales.probability
-        print(f"  bias {with_interval(scale.bias)}; {scale.icc_form} {with_interval(scale.icc)}")
-        print(f"  limits {with_interval(scale.lower_limit)} to {with_interval(scale.upper_limit)}")
-        for flip in one.flips:
-            if flip.rule in chosen:
-                print(f"  flips {flip.n_flips} of {flip.n_pairs}: {with_interval(flip.rate)}")
-    print("\nMost flips")
-    for rule in rules:
-        print(f"  {rule}: {(record.most_flips or {}).get(rule, 'no change flips a decision')}")
-    for warning in record.warnings:
-        print(f"Warning: {warning}")
-
-
-def _counted(one: "ChangeRecord") -> str:
-    left_out = "".join(f"; {part.n} {part.reason}" for part in one.left_out)
-    return f"{one.n_images} images in {one.n_groups} groups{left_out}"
+    print(terminal_text(repeatability_document(record)))
+    print(f"page: {folder / 'repeatability.html'}")

@@ -4,6 +4,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -22,8 +23,8 @@ S = TypeVar("S", bound=Section)
 def takes_options(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command take the fields of each argument that is a section of settings as options, in its place.
 
-    An option whose field is a tuple, a set or a mapping can be repeated, and a field that is true by default has an
-    option such as ``--check/--no-check``. In the help text, the names of fields are shown as options.
+    An option whose field is a tuple or a mapping can be repeated, and a field that is true by default has an option
+    such as ``--check/--no-check``. In the help text, the names of fields are shown as options.
 
     Args:
         without: Fields that are no options; they keep their default.
@@ -132,13 +133,12 @@ def option_name(section: type[BaseModel], field: str) -> str:
 def _parameter(section: type[Section], name: str, *, optional: bool = False) -> inspect.Parameter:
     """Return the parameter of a field; ``optional``: it is None, or false, if it is not given."""
     field = section.model_fields[name]
-    kind = _plain(field.annotation)
+    kind, text = _plain(field.annotation), _help(section, name)
     default = ... if field.is_required() else field.get_default(call_default_factory=True)
-    text = _help(section, name)
     if optional and kind is not bool:
         text += "" if default is None or "(default" in text else f" (default: {default}, or the recipe's)"
         kind, default = kind | None, None
-    elif kind == list[str] | None:  # a repeated option
+    elif default is not ... and not isinstance(default, (str, int, float, Path)):  # nothing that a user could type
         default = None
     bounds: dict[str, Any] = {}
     for entry in field.metadata:
@@ -176,7 +176,9 @@ def _metavar(field: FieldInfo) -> str | None:
 def _plain(annotation: Any) -> Any:
     """Return the type as Typer reads it: a choice is a text, which the section checks, and several values a list."""
     kind = _without_none(annotation)
-    if get_origin(kind) in (tuple, frozenset, dict, Mapping):
+    if get_origin(kind) in (tuple, frozenset):
+        return list[_plain(get_args(kind)[0])] | None  # type: ignore[misc]
+    if get_origin(kind) in (dict, Mapping):
         return list[str] | None
     plain = str if get_origin(kind) is Literal else kind
     return plain if kind is annotation else plain | None
@@ -185,4 +187,4 @@ def _plain(annotation: Any) -> Any:
 def _without_none(annotation: Any) -> Any:
     """Return the type of a value that may also be None."""
     kinds = get_args(annotation)
-    return kinds[0] if len(kinds) == 2 and kinds[1] is NoneType else annotation
+    return next(kind for kind in kinds if kind is not NoneType) if NoneType in kinds else annotation

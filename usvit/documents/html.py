@@ -6,31 +6,7 @@ from collections.abc import Iterable, Sequence
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from usvit.documents.document import (
-    RESEARCH_USE,
-    Block,
-    Card,
-    Cards,
-    Cell,
-    CodeBlock,
-    Column,
-    Details,
-    Document,
-    DocumentSection,
-    Facts,
-    Figure,
-    Gallery,
-    Listing,
-    Note,
-    Paragraph,
-    Quantity,
-    Shaded,
-    Span,
-    Table,
-    TableRow,
-    Words,
-    inline,
-)
+import usvit.documents.document as doc
 from usvit.documents.svg import LegendEntry
 from usvit.estimate_text import Style, clear_of_zero, fixed, interval_text
 from usvit.markup import html_element as element
@@ -39,7 +15,7 @@ MOST_BESIDE = 6
 """Columns of a table whose intervals stand beside their numbers; with more columns, they stand below them."""
 
 
-def html_page(document: Document, css: str = "") -> str:
+def html_page(document: doc.Document, css: str = "") -> str:
     """Render a document as a page: one file without script or network; the same document gives the same bytes.
 
     Args:
@@ -49,11 +25,11 @@ def html_page(document: Document, css: str = "") -> str:
     return environment().get_template("page.html.j2").render(page_values(document), css=Markup(css))
 
 
-def page_values(document: Document) -> dict[str, object]:
+def page_values(document: doc.Document) -> dict[str, object]:
     """Return the values of the template ``page.html.j2``, which a page with a script extends."""
     return {
         "document": document,
-        "research_use": RESEARCH_USE,
+        "research_use": doc.RESEARCH_USE,
         "lead": html_blocks(document.lead),
         "sections": html_blocks(document.sections),
     }
@@ -71,40 +47,40 @@ def environment() -> Environment:
     )
 
 
-def html_blocks(blocks: Iterable[Block], level: int = 2) -> Markup:
+def html_blocks(blocks: Iterable[doc.Block], level: int = 2) -> Markup:
     """Render blocks; sections among them have headings of the level ``level``."""
     return Markup("\n").join(_block(block, level) for block in blocks)
 
 
-def _block(block: Block, level: int) -> Markup:
+def _block(block: doc.Block, level: int) -> Markup:
     match block:
-        case DocumentSection():
+        case doc.DocumentSection():
             return _section(block, level)
-        case Table():
+        case doc.Table():
             return _table(block)
-        case Facts():
+        case doc.Facts():
             return _facts(block)
-        case Paragraph():
+        case doc.Paragraph():
             return element("p", html_words(block.words), class_="note" if block.small else None)
-        case Note():
+        case doc.Note():
             return element("p", html_words(block.words), class_="warning")
-        case Listing():
+        case doc.Listing():
             items = (element("li", html_words(one)) for one in block.items)
             return element("ol" if block.ordered else "ul", *items, class_="note" if block.small else None)
-        case CodeBlock():
+        case doc.CodeBlock():
             return element("pre", element("code", block.text), role="region", aria_label=block.name, tabindex=0)
-        case Figure():
+        case doc.Figure():
             return _figure(block)
-        case Gallery():
+        case doc.Gallery():
             return _gallery(block)
-        case Cards():
+        case doc.Cards():
             return element("ul", *(_card(one) for one in block.cards), class_="cases")
-        case Details():
+        case doc.Details():
             inner = element("summary", block.summary), html_blocks(block.blocks, level)
             return element("details", *inner, open="" if block.opened else None)
 
 
-def _section(section: DocumentSection, level: int) -> Markup:
+def _section(section: doc.DocumentSection, level: int) -> Markup:
     inner = html_blocks(section.blocks, level + 1)
     if not section.id:
         return Markup("{}\n{}").format(element(f"h{level}", section.title), inner)
@@ -113,7 +89,7 @@ def _section(section: DocumentSection, level: int) -> Markup:
     return element("section", "\n", heading, "\n", inner, "\n", id=section.id, aria_labelledby=title)
 
 
-def _table(table: Table) -> Markup:
+def _table(table: doc.Table) -> Markup:
     heads = table.heads
     shown = html_words(table.caption)
     caption = element("caption", element("span", shown)) if shown else element("caption", table.name, class_="hidden")
@@ -134,9 +110,9 @@ def _table(table: Table) -> Markup:
     return element("div", inner, class_="wide", role="region", aria_label=table.name, tabindex=0)
 
 
-def _groups(rows: Sequence[TableRow]) -> list[list[TableRow]]:
+def _groups(rows: Sequence[doc.TableRow]) -> list[list[doc.TableRow]]:
     """Divide rows before each heading of a group."""
-    groups: list[list[TableRow]] = [[]]
+    groups: list[list[doc.TableRow]] = [[]]
     for row in rows:
         if row.kind == "group" and groups[-1]:
             groups.append([])
@@ -144,7 +120,7 @@ def _groups(rows: Sequence[TableRow]) -> list[list[TableRow]]:
     return groups
 
 
-def _row(row: TableRow, heads: Sequence[Column]) -> Markup:
+def _row(row: doc.TableRow, heads: Sequence[doc.Column]) -> Markup:
     cells = []
     for number, (cell, head) in enumerate(zip(row.cells, heads, strict=False)):
         left = len(heads) - number
@@ -153,7 +129,7 @@ def _row(row: TableRow, heads: Sequence[Column]) -> Markup:
             cells.append(element("th", html_words(_words(cell)), scope="rowgroup", colspan=span, class_="group"))
         elif number == 0:
             cells.append(element("th", html_words(_words(cell)), scope="row", colspan=span, class_=_aligned(head)))
-        elif isinstance(cell, Shaded):
+        elif isinstance(cell, doc.Shaded):
             shade = f"--share: {cell.share:.3f}"
             cells.append(element("td", html_words(cell.words), class_="n cell", style=shade))
         else:
@@ -161,19 +137,19 @@ def _row(row: TableRow, heads: Sequence[Column]) -> Markup:
     return element("tr", *cells, class_=row.kind if row.kind == "total" else None)
 
 
-def _aligned(head: Column) -> str | None:
+def _aligned(head: doc.Column) -> str | None:
     return "n" if head.number else None
 
 
-def _words(cell: Cell) -> Words:
-    return cell.words if isinstance(cell, Shaded) else cell
+def _words(cell: doc.Cell) -> doc.Words:
+    return cell.words if isinstance(cell, doc.Shaded) else cell
 
 
-def _facts(facts: Facts) -> Markup:
+def _facts(facts: doc.Facts) -> Markup:
     return element("dl", *(element("dt", name) + element("dd", html_words(words)) for name, words in facts.rows))
 
 
-def _figure(figure: Figure, *, legend: bool = True) -> Markup:
+def _figure(figure: doc.Figure, *, legend: bool = True) -> Markup:
     caption = html_words(figure.caption)
     if legend and figure.plot.legend:
         caption += _legend(figure.plot.legend)
@@ -181,7 +157,7 @@ def _figure(figure: Figure, *, legend: bool = True) -> Markup:
     return element("figure", figure.plot.svg(), shown, class_="broad" if figure.wide else None)
 
 
-def _gallery(gallery: Gallery) -> Markup:
+def _gallery(gallery: doc.Gallery) -> Markup:
     figures = [_figure(one, legend=not gallery.narrow) for one in gallery.figures]
     if not gallery.narrow:
         return element("div", *figures, class_="pair")
@@ -209,7 +185,7 @@ def _sample(entry: LegendEntry) -> Markup:
     return element("svg", mark, viewBox="0 0 32 8", aria_hidden="true")
 
 
-def _card(card: Card) -> Markup:
+def _card(card: doc.Card) -> Markup:
     pictures = [
         element(
             "figure",
@@ -223,28 +199,28 @@ def _card(card: Card) -> Markup:
     return element("li", shown, element("p", html_words(card.title)), _facts(card.facts))
 
 
-def html_words(words: Words) -> Markup:
+def html_words(words: doc.Words) -> Markup:
     """Render the words of a line or of a cell."""
-    return Markup("").join(_part(part) for part in inline(words))
+    return Markup("").join(_part(part) for part in doc.inline(words))
 
 
-def _part(part: str | int | Span | Quantity) -> Markup | str:
+def _part(part: str | int | doc.Span | doc.Quantity) -> Markup | str:
     match part:
         case str():
             return part
         case int():
             return f"{part:,}"
-        case Quantity():
+        case doc.Quantity():
             return _quantity(part)
-        case Span(kind="link"):
+        case doc.Span(kind="link"):
             return element("a", part.text, href=part.address)
-        case Span(kind="code" | "strong"):
+        case doc.Span(kind="code" | "strong"):
             return element(part.kind, part.text)
-        case Span():
+        case doc.Span():
             return element("span", part.text, class_={"muted": "unit", "bad": "bad"}[part.kind])
 
 
-def _quantity(quantity: Quantity) -> Markup:
+def _quantity(quantity: doc.Quantity) -> Markup:
     """``0.867 0.812 to 0.901``; the reason why something is missing is shown where the pointer rests."""
     one = quantity.estimate
     if one.value is None:

@@ -1,17 +1,17 @@
 """The tables of a document as LaTeX, for an article."""
 
-from usvit.documents.document import Cell, Document, Quantity, Shaded, Span, Table, Words, inline, tables_of
+import usvit.documents.document as doc
 from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
 from usvit.markup import latex_text
 
 
-def latex_tables(document: Document) -> str:
+def latex_tables(document: doc.Document) -> str:
     """Render each table of a document as a table of LaTeX, with the package booktabs."""
     head = f"% {latex_text(document.title)}. Needs the package booktabs.\n"
-    return head + "".join(f"\n{_table(one)}" for one in tables_of(document.sections))
+    return head + "".join(f"\n{_table(one)}" for one in doc.tables_of(document.sections))
 
 
-def _table(table: Table) -> str:
+def _table(table: doc.Table) -> str:
     heads = table.heads
     caption = _words(table.caption) or latex_text(table.name)
     lines = [
@@ -40,28 +40,28 @@ def _head(title: str) -> str:
     return f"$p${words[1:]}" if words == "p" or words.startswith("p,") else words
 
 
-def _cell(cell: Cell) -> str:
-    return _words(cell.words if isinstance(cell, Shaded) else cell)
+def _cell(cell: doc.Cell) -> str:
+    return _words(cell.words if isinstance(cell, doc.Shaded) else cell)
 
 
-def _words(words: Words) -> str:
-    return "".join(_part(part) for part in inline(words)).strip()
+def _words(words: doc.Words) -> str:
+    return "".join(_part(part) for part in doc.inline(words)).strip()
 
 
-def _part(part: str | int | Span | Quantity) -> str:
+def _part(part: str | int | doc.Span | doc.Quantity) -> str:
     match part:
         case str():
             return latex_text(part)
         case int():
             return f"{part:,}"
-        case Quantity():
+        case doc.Quantity():
             digits = part.digits
             end = clear_of_zero(digits)
             style = Style(fixed(digits), " (", "--", ")", end=end, between_negative=" to ")
             return estimate_text(part.estimate, style)
-        case Span(kind="strong" | "bad"):
+        case doc.Span(kind="strong" | "bad"):
             return rf"\textbf{{{latex_text(part.text)}}}"
-        case Span(kind="code"):
+        case doc.Span(kind="code"):
             return rf"\texttt{{{latex_text(part.text)}}}"
-        case Span():
+        case doc.Span():
             return latex_text(part.text)

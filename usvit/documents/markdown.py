@@ -3,33 +3,12 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from usvit.documents.document import (
-    RESEARCH_USE,
-    Block,
-    Cards,
-    Cell,
-    CodeBlock,
-    Details,
-    Document,
-    DocumentSection,
-    Facts,
-    Figure,
-    Gallery,
-    Listing,
-    Note,
-    Paragraph,
-    Quantity,
-    Shaded,
-    Span,
-    Table,
-    Words,
-    inline,
-)
+import usvit.documents.document as doc
 from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
 from usvit.markup import markdown_code, markdown_text
 
 
-def markdown_document(document: Document, figures: Mapping[str, str] | None = None) -> str:
+def markdown_document(document: doc.Document, figures: Mapping[str, str] | None = None) -> str:
     """Render a document as Markdown.
 
     Args:
@@ -40,41 +19,41 @@ def markdown_document(document: Document, figures: Mapping[str, str] | None = No
     parts = [
         f"# {markdown_text(document.title)}",
         markdown_text(document.kind),
-        f"**{RESEARCH_USE}**",
+        f"**{doc.RESEARCH_USE}**",
         *_blocks(document.lead, 2, files),
         *_blocks(document.sections, 2, files),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _blocks(blocks: Iterable[Block], level: int, files: Mapping[str, str]) -> list[str]:
+def _blocks(blocks: Iterable[doc.Block], level: int, files: Mapping[str, str]) -> list[str]:
     return [text for block in blocks if (text := _block(block, level, files))]
 
 
-def _block(block: Block, level: int, files: Mapping[str, str]) -> str:
+def _block(block: doc.Block, level: int, files: Mapping[str, str]) -> str:
     match block:
-        case DocumentSection():
+        case doc.DocumentSection():
             inner = _blocks(block.blocks, level + 1, files)
             return "\n\n".join([f"{'#' * level} {markdown_text(block.title)}", *inner]) if inner else ""
-        case Details():
+        case doc.Details():
             return "\n\n".join(_blocks(block.blocks, level, files))
-        case Table():
+        case doc.Table():
             return _table(block)
-        case Facts():
+        case doc.Facts():
             return "\n".join(f"- {markdown_text(name)}: {_words(words)}" for name, words in block.rows)
-        case Paragraph():
+        case doc.Paragraph():
             return _words(block.words)
-        case Note():
+        case doc.Note():
             return f"> **{_words(block.words)}**"
-        case Listing():
+        case doc.Listing():
             return "\n".join(f"{'1.' if block.ordered else '-'} {_words(one)}" for one in block.items)
-        case CodeBlock():
+        case doc.CodeBlock():
             return _fenced(block.text)
-        case Figure():
+        case doc.Figure():
             return _figures([block], files)
-        case Gallery():
+        case doc.Gallery():
             return _figures(block.figures, files)
-        case Cards():
+        case doc.Cards():
             return "\n".join(
                 f"- {_words(one.title)}: " + ", ".join(f"{name} {_words(words)}" for name, words in one.facts.rows)
                 for one in block.cards
@@ -88,7 +67,7 @@ def _fenced(text: str) -> str:
     return f"{fence}\n{text.rstrip()}\n{fence}"
 
 
-def _table(table: Table) -> str:
+def _table(table: doc.Table) -> str:
     heads = table.heads
     lines = [_line(one.title for one in heads), "|" + "".join("---:|" if one.number else "---|" for one in heads)]
     for row in table.lines:
@@ -104,39 +83,39 @@ def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(map(markdown_text, cells)) + " |"
 
 
-def _cell(cell: Cell) -> str:
-    return _words(cell.words if isinstance(cell, Shaded) else cell)
+def _cell(cell: doc.Cell) -> str:
+    return _words(cell.words if isinstance(cell, doc.Shaded) else cell)
 
 
-def _figures(figures: Sequence[Figure], files: Mapping[str, str]) -> str:
+def _figures(figures: Sequence[doc.Figure], files: Mapping[str, str]) -> str:
     return "\n\n".join(
         f"![{markdown_text(one.plot.title)}]({files[one.plot.name]})" for one in figures if one.plot.name in files
     )
 
 
-def _words(words: Words) -> str:
-    return "".join(_part(part) for part in inline(words)).strip()
+def _words(words: doc.Words) -> str:
+    return "".join(_part(part) for part in doc.inline(words)).strip()
 
 
-def _part(part: str | int | Span | Quantity) -> str:
+def _part(part: str | int | doc.Span | doc.Quantity) -> str:
     match part:
         case str():
             return markdown_text(part)
         case int():
             return f"{part:,}"
-        case Quantity():
+        case doc.Quantity():
             return markdown_text(_quantity(part))
-        case Span(kind="code"):
+        case doc.Span(kind="code"):
             return markdown_code(part.text)
-        case Span(kind="strong" | "bad"):
+        case doc.Span(kind="strong" | "bad"):
             return f"**{markdown_text(part.text)}**"
-        case Span(kind="link") if not part.address.startswith("#"):
+        case doc.Span(kind="link") if not part.address.startswith("#"):
             return f"[{markdown_text(part.text)}](<{part.address}>)"
-        case Span():
+        case doc.Span():
             return markdown_text(part.text)
 
 
-def _quantity(quantity: Quantity) -> str:
+def _quantity(quantity: doc.Quantity) -> str:
     """``0.867 (0.812 to 0.901)``, ``undefined``."""
     style = Style(fixed(quantity.digits), " (", " to ", ")", end=clear_of_zero(quantity.digits))
     if not quantity.interval:

@@ -2,68 +2,46 @@
 
 from collections.abc import Iterable, Sequence
 
-from usvit.documents.document import (
-    RESEARCH_USE,
-    Block,
-    Cards,
-    Cell,
-    CodeBlock,
-    Details,
-    Document,
-    DocumentSection,
-    Facts,
-    Figure,
-    Gallery,
-    Listing,
-    Note,
-    Paragraph,
-    Quantity,
-    Shaded,
-    Span,
-    Table,
-    TableRow,
-    Words,
-    inline,
-)
+import usvit.documents.document as doc
 from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
 
 WIDEST = 48
 """Characters of the first column; a longer name is cut there."""
 
 
-def terminal_text(document: Document | Iterable[Block]) -> str:
+def terminal_text(document: doc.Document | Iterable[doc.Block]) -> str:
     """Render a document, or some blocks, as lines of text without figures and details."""
-    if isinstance(document, Document):
+    if isinstance(document, doc.Document):
         body = terminal_text((*document.lead, *document.sections))
-        return "\n".join(filter(None, [document.kind, body, RESEARCH_USE])).lstrip("\n")
+        return "\n".join(filter(None, [document.kind, body, doc.RESEARCH_USE])).lstrip("\n")
     return "\n".join(line for block in document for line in _block(block))
 
 
-def _block(block: Block) -> list[str]:
+def _block(block: doc.Block) -> list[str]:
     match block:
-        case DocumentSection(detail=True) | Table(detail=True):
+        case doc.DocumentSection(detail=True) | doc.Table(detail=True):
             return []
-        case DocumentSection():
+        case doc.DocumentSection():
             inner = terminal_text(block.blocks)
             return ["", block.title, inner] if inner else []
-        case Table():
+        case doc.Table():
             return _table(block)
-        case Facts():
+        case doc.Facts():
             return [f"{name}: {terminal_words(words)}" for name, words in block.rows]
-        case Paragraph():
+        case doc.Paragraph():
             return [terminal_words(block.words)]
-        case Note():
+        case doc.Note():
             return [f"Warning: {terminal_words(block.words)}"]
-        case Listing():
+        case doc.Listing():
             start = "Note: " if block.small else "- "
             return [f"{start}{terminal_words(one)}" for one in block.items]
-        case CodeBlock():
+        case doc.CodeBlock():
             return block.text.splitlines()
-        case Figure() | Gallery() | Cards() | Details():
+        case doc.Figure() | doc.Gallery() | doc.Cards() | doc.Details():
             return []
 
 
-def _table(table: Table) -> list[str]:
+def _table(table: doc.Table) -> list[str]:
     """Align the columns of a table; a row with fewer cells ends with words that need no column."""
     heads, rows = table.heads, [row for row in table.lines if not row.detail]
     kept = [number for number, head in enumerate(heads) if not head.detail]
@@ -79,13 +57,13 @@ def _table(table: Table) -> list[str]:
     return [_line(line, widths, right) for line in lines]
 
 
-def _plain(rows: Sequence[TableRow], number: int) -> bool:
+def _plain(rows: Sequence[doc.TableRow], number: int) -> bool:
     """Return whether no cell of a column is an estimate: numbers alone end, and estimates begin, at one place."""
     return not any(
-        isinstance(part, Quantity)
+        isinstance(part, doc.Quantity)
         for row in rows
         if number < len(row.cells)
-        for part in inline(_words(row.cells[number]))
+        for part in doc.inline(_words(row.cells[number]))
     )
 
 
@@ -99,28 +77,28 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
     return "  ".join(shown).rstrip()
 
 
-def _words(cell: Cell) -> Words:
-    return cell.words if isinstance(cell, Shaded) else cell
+def _words(cell: doc.Cell) -> doc.Words:
+    return cell.words if isinstance(cell, doc.Shaded) else cell
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: doc.Cell) -> str:
     return terminal_words(_words(cell))
 
 
-def terminal_words(words: Words) -> str:
+def terminal_words(words: doc.Words) -> str:
     """Render the words of a line or of a cell."""
-    return "".join(_part(part) for part in inline(words))
+    return "".join(_part(part) for part in doc.inline(words))
 
 
-def _part(part: str | int | Span | Quantity) -> str:
+def _part(part: str | int | doc.Span | doc.Quantity) -> str:
     match part:
         case str():
             return part
         case int():
             return f"{part:,}"
-        case Span():
+        case doc.Span():
             return part.text
-        case Quantity():
+        case doc.Quantity():
             digits = part.digits
             style = Style(fixed(digits), end=clear_of_zero(digits), undefined="undefined: {reason}")
             return estimate_text(part.estimate, style)

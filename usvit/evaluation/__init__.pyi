@@ -67,8 +67,6 @@ from .run_comparison import open_all as open_all
 from .tables_beside_runs import open_beside as open_beside
 from .thresholds import RULES as RULES
 from .thresholds import Choice as Choice
-from .thresholds import FoldPoint as FoldPoint
-from .thresholds import OperatingPoint as OperatingPoint
 from .thresholds import choose_threshold as choose_threshold
 
 __all__ = [

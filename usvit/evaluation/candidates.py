@@ -1,7 +1,6 @@
 """Several models on the same images and folds, and means of them: figures for a nested choice."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ from usvit.estimate import Estimate
 from usvit.evaluation.cross_validation_headline import figures_of_fold, headline_section
 from usvit.evaluation.pooled_figures import figures_with_intervals
 from usvit.evaluation.prediction_arrays import Rows, rows_of
+from usvit.metrics.bootstrap import FigureValues
 from usvit.metrics.checks import group_codes
 from usvit.metrics.cross_validation import FoldFigure
 
@@ -84,13 +84,13 @@ class CandidateScores:
             prob = self._mean(part, members)
             for k, name in enumerate(classes):
                 table.loc[at, f"prob_{name}"] = prob[:, k]
-        pooled: dict[str, Any] = {}
+        pooled = FigureValues()
         if len(self.folds) == 1:  # a hold-out has no other headline
             rows = rows_of(table, "test", classes)
             pooled = figures_with_intervals(
                 rows.label, rows.prob, rows.group, classes=classes, positive=self.positive, ranked=False
             )
-        value: Estimate = headline_section(table, self.positive, pooled)[self.figure]
+        value: Estimate = getattr(headline_section(table, self.positive, pooled), self.figure)
         return value
 
     def _mean(self, part: str, members: Members) -> Float:

@@ -8,7 +8,6 @@ the sample (Nadeau and Bengio). With several pairs, each test needs Holm's corre
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,8 @@ from usvit.metrics.basic import auc, decide
 from usvit.metrics.clustered import clustered_difference
 from usvit.metrics.intervals import undefined
 from usvit.metrics.multiclass import multiclass_difference
-from usvit.metrics.paired_tests import McNemar, corrected_t, mcnemar
+from usvit.metrics.paired_tests import McNemarMethod, corrected_t, mcnemar
+from usvit.records import PairedTests
 
 NO_MCNEMAR = (
     "McNemar's test takes the models as given and rejects equal ways of training too often; see the difference of "
@@ -100,17 +100,17 @@ def compare_tables(
     positive: str,
     names: tuple[str, str] = ("A", "B"),
     ratio: float | None = None,
-) -> dict[str, Any]:
+) -> PairedTests:
     """Compare model A with model B (A minus B) from their predictions of the same images in the same folds.
 
     Args:
         a, b: predictions tables; only rows of part test count.
         positive: the class that the AUC is about.
-        names: names of the two models in error texts.
+        names: names of the two models.
         ratio: n_test / n_train, for Nadeau and Bengio's t; None takes ``fold_ratio``.
 
     Returns:
-        {"positive_class", "n_images", "n_groups"} and five answers, the first of which is the headline:
+        Five answers, the first of which is the headline:
         "headline": as ``corrected_difference``, positive against the rest, within the folds of all repeats;
         "auc" and "auc_macro_ovr": Estimate of the pooled rows of the first repeat, clustered;
         "mcnemar": as ``mcnemar``, on the first repeat, clustered if a group has several images, otherwise mid-p. With
@@ -131,20 +131,19 @@ def compare_tables(
     group = one["group_id"].to_numpy(object)
     prob_a, prob_b = one[columns].to_numpy(np.float64), other[columns].to_numpy(np.float64)
     k, n_groups = classes.index(positive), len(set(group.tolist()))
-    method: McNemar = "clustered" if n_groups < len(group) else "mid-p"
+    method: McNemarMethod = "clustered" if n_groups < len(group) else "mid-p"
     macro = multiclass_difference(label, prob_a, prob_b, group, positive=k)
     counts = mcnemar(decide(prob_a) == label, decide(prob_b) == label, group, method=method)
     if len(np.unique(folds_a["fold"])) > 1:
-        counts = {**counts, "p": None, "reason": NO_MCNEMAR}
-    return {
-        "positive_class": positive,
-        "n_images": len(one),
-        "n_groups": n_groups,
-        "headline": corrected_difference(_with_inner(folds_a, a), _with_inner(folds_b, b), positive),
-        "auc": clustered_difference(label == k, prob_a[:, k], prob_b[:, k], group),
-        "auc_macro_ovr": macro,
-        "mcnemar": counts,
-        "auc_over_folds": _over_folds(
+        counts = counts.model_copy(update={"p": None, "reason": NO_MCNEMAR})
+    return PairedTests(
+        a=names[0],
+        b=names[1],
+        headline=corrected_difference(_with_inner(folds_a, a), _with_inner(folds_b, b), positive),
+        auc=Difference.of(clustered_difference(label == k, prob_a[:, k], prob_b[:, k], group)),
+        auc_macro_ovr=Difference.of(macro),
+        mcnemar=counts,
+        auc_over_folds=_over_folds(
             (folds_a["label"] == positive).to_numpy(),
             folds_a[columns[k]].to_numpy(np.float64),
             folds_b[columns[k]].to_numpy(np.float64),
@@ -152,7 +151,7 @@ def compare_tables(
             n_groups,
             ratio if ratio is not None else fold_ratio(folds_a["fold"].to_numpy(np.int64), len(one)),
         ),
-    }
+    )
 
 
 def _with_inner(tested: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,6 @@ calibrate a fold are never those that it is tested on.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,11 +17,12 @@ from usvit.evaluation.thresholds import choosing_rows, refuse_leak
 from usvit.metrics.checks import group_codes
 from usvit.metrics.conformal import GUARANTEES, Guarantee, SetThreshold, patient_coverage, set_threshold
 from usvit.metrics.proportions import clustered_share, share
+from usvit.records import ConformalRecord, SetsOfClass, SetsOfFold
 
 ALPHAS = (0.1, 0.05)
 
 
-def conformal_section(table: pd.DataFrame, positive: str) -> list[dict[str, Any]]:
+def conformal_section(table: pd.DataFrame, positive: str) -> list[ConformalRecord]:
     """Calibrate sets on the inner validation patients of each fold, and test them on its test patients.
 
     Args:
@@ -33,32 +33,34 @@ def conformal_section(table: pd.DataFrame, positive: str) -> list[dict[str, Any]
         One entry for each alpha and guarantee. If a fold has too few patients of a class, nothing is pooled, and
         ``reason`` says why.
     """
+    return [_conformal(table, positive, alpha, guarantee) for alpha in ALPHAS for guarantee in GUARANTEES]
+
+
+def _conformal(table: pd.DataFrame, positive: str, alpha: float, guarantee: Guarantee) -> ConformalRecord:
     test = rows_of(table, "test")
     source, chooser = choosing_rows(table)
     k = test.index(positive)
-    entries = []
-    for alpha in ALPHAS:
-        for guarantee in GUARANTEES:
-            entry: dict[str, Any] = {"alpha": alpha, "guarantee": guarantee, "source": source, "folds": []}
-            try:
-                bounds = _bounds(test, chooser, k, alpha, guarantee)
-            except LeakageError as error:
-                entries.append({**entry, "sets": [], "reason": str(error)})
-                continue
-            entry["folds"] = [_fold(fold, *pair) for fold, pair in bounds.items()]
-            without = [
-                f"fold {fold}: {name}: {one.reason}"
-                for fold, pair in bounds.items()
-                for name, one in zip(_names(positive), pair, strict=True)
-                if one.reason
-            ]
-            if without:
-                entries.append({**entry, "sets": [], "reason": f"no sets in {'; '.join(without)}"})
-                continue
+    folds: list[SetsOfFold] = []
+    sets: list[SetsOfClass] = []
+    reason = None
+    try:
+        bounds = _bounds(test, chooser, k, alpha, guarantee)
+    except LeakageError as error:
+        reason = str(error)
+    else:
+        folds = [_fold(fold, *pair) for fold, pair in bounds.items()]
+        without = [
+            f"fold {fold}: {name}: {one.reason}"
+            for fold, pair in bounds.items()
+            for name, one in zip(_names(positive), pair, strict=True)
+            if one.reason
+        ]
+        if without:
+            reason = f"no sets in {'; '.join(without)}"
+        else:
             ends = np.array([_ends(*bounds[int(fold)]) for fold in test.fold], dtype=np.float64)
-            sets = sets_of(test.prob[:, k], ends[:, 0], ends[:, 1])
-            entries.append({**entry, "sets": judged_sets(sets, test, positive, guarantee), "reason": None})
-    return entries
+            sets = judged_sets(sets_of(test.prob[:, k], ends[:, 0], ends[:, 1]), test, positive, guarantee)
+    return ConformalRecord(alpha=alpha, guarantee=guarantee, source=source, folds=folds, sets=sets, reason=reason)
 
 
 def sets_of(prob: np.ndarray, positive_from: ArrayLike, rest_up_to: ArrayLike) -> np.ndarray:
@@ -72,7 +74,7 @@ def sets_of(prob: np.ndarray, positive_from: ArrayLike, rest_up_to: ArrayLike) -
     return np.stack([prob >= np.asarray(positive_from), prob <= np.asarray(rest_up_to)], axis=1)
 
 
-def judged_sets(sets: np.ndarray, rows: Rows, positive: str, guarantee: Guarantee) -> list[dict[str, Any]]:
+def judged_sets(sets: np.ndarray, rows: Rows, positive: str, guarantee: Guarantee) -> list[SetsOfClass]:
     """Compute coverage, size and kind of the sets: for images of the positive class, of the rest, and for all."""
     reference = rows.label == rows.index(positive)
     right = np.where(reference, sets[:, 0], sets[:, 1])
@@ -86,16 +88,16 @@ def judged_sets(sets: np.ndarray, rows: Rows, positive: str, guarantee: Guarante
     for name, at in zip((*_names(positive), "all"), (reference, ~reference, np.ones_like(reference)), strict=True):
         images = f"images of {name}"
         found.append(
-            {
-                "reference": name,
-                "n_images": int(at.sum()),
-                "coverage": patient_coverage(right[at], group[at], guarantee=guarantee),
-                "mean_size": float(size[at].mean()) if at.any() else None,
-                "one_class": among(at, size == 1, images),
-                "both_classes": among(at, size == 2, images),
-                "no_class": among(at, size == 0, images),
-                "one_class_right": among(at & (size == 1), right, f"{images} with one class in the set"),
-            }
+            SetsOfClass(
+                reference=name,
+                n_images=int(at.sum()),
+                coverage=patient_coverage(right[at], group[at], guarantee=guarantee),
+                mean_size=float(size[at].mean()) if at.any() else None,
+                one_class=among(at, size == 1, images),
+                both_classes=among(at, size == 2, images),
+                no_class=among(at, size == 0, images),
+                one_class_right=among(at & (size == 1), right, f"{images} with one class in the set"),
+            )
         )
     return found
 
@@ -130,15 +132,9 @@ def _ends(up: SetThreshold, down: SetThreshold) -> tuple[float | None, float | N
     return up.threshold, None if down.threshold is None else -down.threshold
 
 
-def _fold(fold: int, up: SetThreshold, down: SetThreshold) -> dict[str, Any]:
+def _fold(fold: int, up: SetThreshold, down: SetThreshold) -> SetsOfFold:
     first, last = _ends(up, down)
-    return {
-        "fold": fold,
-        "positive_from": first,
-        "rest_up_to": last,
-        "n_positive": up.n_patients,
-        "n_rest": down.n_patients,
-    }
+    return SetsOfFold(fold=fold, positive_from=first, rest_up_to=last, n_positive=up.n_patients, n_rest=down.n_patients)
 
 
 def _names(positive: str) -> tuple[str, str]:

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.predictions import classes_of
 from usvit.metrics import figure_table
 from usvit.metrics.basic import decide
+from usvit.metrics.bootstrap import FigureValues
 from usvit.metrics.calibration_statistics import log_odds
 from usvit.metrics.checks import group_codes
 from usvit.metrics.cross_validation import (
@@ -27,6 +27,7 @@ from usvit.metrics.cross_validation import (
     training_share,
 )
 from usvit.metrics.fold_difference import difference_within_folds
+from usvit.records import Headline, TrainingShareRecord
 
 HEADLINE = tuple(row.key for row in figure_table.HEADLINE)
 
@@ -34,8 +35,8 @@ _KEY = ["dataset", "image_id", "fold"]
 
 
 def headline_section(
-    table: pd.DataFrame, positive: str, pooled: dict[str, Any], origin: PredictionOrigin = ONE_MODEL
-) -> dict[str, Any]:
+    table: pd.DataFrame, positive: str, pooled: FigureValues, origin: PredictionOrigin = ONE_MODEL
+) -> Headline:
     """Compute the headline figures with their intervals.
 
     Args:
@@ -45,34 +46,31 @@ def headline_section(
         origin: what gave the predictions, for the text.
 
     Returns:
-        An Estimate for each figure of ``HEADLINE``; n_repeats, n_folds (of all repeats), training_share ({"value",
-        "n_pairs"} and a "reason" if it was not estimated; None for a hold-out) and explains, a text that says what
-        the figures and intervals refer to.
+        The figures of ``HEADLINE``, and a text that says what the figures and intervals refer to.
     """
     rows = rows_of(table, "test", every_repeat=True)
     n_folds, n_repeats = len(np.unique(rows.fold)), len(np.unique(rows.repeat))
-    counts: dict[str, Any] = {"n_repeats": n_repeats, "n_folds": n_folds}
     if n_folds == 1:
-        own = {"auc": pooled["auc"][f"{positive}_vs_rest"]}
-        own |= {name: pooled[name][positive] for name in ("sensitivity", "specificity")}
-        return {name: own.get(name) or pooled[name] for name in HEADLINE} | {
-            **counts,
-            "training_share": None,
-            "explains": explained(origin, n_folds, n_repeats, None),
-        }
-    shares = [share_of([table], name) for name in rows.classes]
-    k = rows.index(positive)
-    overall = float(np.mean([share.value for share in shares]))
-    found: dict[str, Any] = {}
-    for name, repeats in fold_figures(rows, k).items():
-        share = shares[k].value if figure_table.BY_KEY[name].of_class else overall
+        figures = {name: pooled.figure(name, positive) for name in HEADLINE}
+        training = share = None
+    else:
+        shares = [share_of([table], name) for name in rows.classes]
+        k = rows.index(positive)
+        share, overall = shares[k], float(np.mean([one.value for one in shares]))
         absent = "no fold of some repeat has images of every class that the figure needs"
-        found[name] = mean_value(fold_mean(repeats), share, absent=absent, n_groups=rows.n_groups)
-    says: dict[str, Any] = {"value": shares[k].value, "n_pairs": shares[k].n_pairs}
-    if shares[k].reason:
-        says["reason"] = f"{shares[k].reason}; the largest share is assumed, so the intervals are rather too long"
-    explains = explained(origin, n_folds, n_repeats, shares[k])
-    return {**found, **counts, "training_share": says, "explains": explains}
+        figures = {}
+        for name, repeats in fold_figures(rows, k).items():
+            own = share.value if figure_table.BY_KEY[name].of_class else overall
+            figures[name] = mean_value(fold_mean(repeats), own, absent=absent, n_groups=rows.n_groups)
+        why = f"{share.reason}; the largest share is assumed, so the intervals are rather too long"
+        training = TrainingShareRecord(value=share.value, n_pairs=share.n_pairs, reason=why if share.reason else None)
+    return Headline(
+        **figures,
+        n_repeats=n_repeats,
+        n_folds=n_folds,
+        training_share=training,
+        explains=explained(origin, n_folds, n_repeats, share),
+    )
 
 
 def corrected_difference(a: pd.DataFrame, b: pd.DataFrame, positive: str) -> Difference:

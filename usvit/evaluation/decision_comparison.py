@@ -9,15 +9,15 @@ Every p-value of a section is corrected (Holm) for all p-values of that section 
 together in one table.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from usvit.config.comparison import MarginTest
 from usvit.errors import UsvitError, unknown
-from usvit.estimate import Difference, Estimate
+from usvit.estimate import Difference
 from usvit.evaluation.decisions import MOST_PROBABLE, Decided
 from usvit.evaluation.subgroups import NOT_RECORDED, levels_of
 from usvit.metrics.basic import decide
@@ -34,12 +34,27 @@ from usvit.metrics.margin_tests import (
     non_inferiority,
 )
 from usvit.metrics.paired_tests import PairedShares, corrected_t, holm, paired_difference
+from usvit.records import (
+    BothWays,
+    DecisionDifference,
+    DecisionEquivalence,
+    DecisionNonInferiority,
+    Equivalence,
+    EquivalenceClaim,
+    NonInferiority,
+    Pair,
+    SubgroupDifference,
+    Verdict,
+)
 
 Figure = Literal["sensitivity", "specificity", "accuracy"]
 Repeats = Sequence[Decided]
 """The decisions of one model, of each repeat of the cross-validation."""
 
 FIGURES: tuple[Figure, ...] = ("sensitivity", "specificity")
+Section = Literal["non_inferiority", "equivalence"]
+Claim = Verdict | EquivalenceClaim
+
 AREA = "AUC"
 """Name of the headline among the figures that a claim can be about."""
 
@@ -49,7 +64,7 @@ def figure_name(figure: Figure, rule: str) -> str:
     return figure if figure == "accuracy" else f"{figure}, {rule}"
 
 
-def decision_difference(a: Repeats, b: Repeats, figure: Figure, rule: str, test_over_train: float) -> Estimate:
+def decision_difference(a: Repeats, b: Repeats, figure: Figure, rule: str, test_over_train: float) -> Difference:
     """Compute the difference of a share of right decisions, A minus B, with its interval and "p".
 
     Args:
@@ -68,7 +83,7 @@ def decision_difference(a: Repeats, b: Repeats, figure: Figure, rule: str, test_
     if len(pairs) == 1 and len(np.unique(rows.fold)) == 1:
         one, other, at = pairs[0]
         of = {"sensitivity": "positive images", "specificity": "negative images", "accuracy": "images"}[figure]
-        return paired_difference(one[at], other[at], rows.group[at], of=of)
+        return Difference.of(paired_difference(one[at], other[at], rows.group[at], of=of))
     differences, n_skipped = [], 0
     for decided, (one, other, at) in zip(a, pairs, strict=True):
         for fold in np.unique(decided.rows.fold):
@@ -79,35 +94,34 @@ def decision_difference(a: Repeats, b: Repeats, figure: Figure, rule: str, test_
                 n_skipped += 1
     n_groups = len(set(rows.group[pairs[0][2]].tolist()))
     if not differences:
-        return undefined("no fold has an image that the figure looks at", n_groups)
+        return Difference.of(undefined("no fold has an image that the figure looks at", n_groups))
     return with_skipped_folds(corrected_t(differences, test_over_train).replace(n_groups=n_groups), n_skipped)
 
 
-def compare_decisions(a: Repeats, b: Repeats, test_over_train: float) -> list[dict[str, Any]]:
+def compare_decisions(a: Repeats, b: Repeats, test_over_train: float) -> list[DecisionDifference]:
     """Compute the differences of sensitivity and specificity for each decision rule, A minus B.
 
     Args:
         a, b, test_over_train: as ``decision_difference``.
 
     Returns:
-        One entry per rule: {"rule", "sensitivity", "specificity", "reason": None}; the two differences are None, with a
-        reason, if one of the two has no such decision.
+        One entry per rule; the two differences are None, with a reason, if one of the two has no such decision.
     """
-    found: list[dict[str, Any]] = []
+    found = []
     every = [*a, *b]
     for rule in dict.fromkeys(rule for one in every for rule in (*one.called, *one.reasons)):
-        values: dict[str, Any] = dict.fromkeys(FIGURES)
+        values: dict[str, Difference | None] = dict.fromkeys(FIGURES)
         reason = None
         if all(rule in one.called for one in every):
             values = {name: decision_difference(a, b, name, rule, test_over_train) for name in FIGURES}
         else:
             reasons = (one.reasons[rule] for one in every if one.reasons.get(rule))
             reason = next(reasons, "one of the two has no such operating point")
-        found.append({"rule": rule, **values, "reason": reason})
+        found.append(DecisionDifference(rule=rule, **values, reason=reason))
     return found
 
 
-def compare_accuracy(a: Repeats, b: Repeats, test_over_train: float) -> Estimate:
+def compare_accuracy(a: Repeats, b: Repeats, test_over_train: float) -> Difference:
     """Compute the difference of the shares of images whose most probable class is right, A minus B."""
     return decision_difference(a, b, "accuracy", MOST_PROBABLE, test_over_train)
 
@@ -129,7 +143,7 @@ def compare_subgroups(
     test: pd.DataFrame,
     columns: pd.DataFrame | None,
     by: Mapping[str, Sequence[float] | None],
-) -> list[dict[str, Any]]:
+) -> list[SubgroupDifference]:
     """Compute the difference of AUCs, A minus B, within each subgroup.
 
     Args:
@@ -137,9 +151,6 @@ def compare_subgroups(
         test: the rows of these images in the predictions table, in that order.
         columns: more columns of the images, such as the manifest.
         by: column -> limits that cut it, or None; columns that cannot be used are left out.
-
-    Returns:
-        One entry per level: {"by", "level", "n_images", "n_groups", "auc": Estimate}.
     """
     found = []
     k = a.rows.index(a.positive)
@@ -159,79 +170,91 @@ def compare_subgroups(
             group = a.rows.group[at]
             value = clustered_difference(a.reference[at], a.rows.prob[at, k], b.rows.prob[at, k], group)
             found.append(
-                {
-                    "by": name,
-                    "level": one,
-                    "n_images": int(at.sum()),
-                    "n_groups": len(set(group.tolist())),
-                    "auc": value,
-                }
+                SubgroupDifference(
+                    by=name,
+                    level=str(one),
+                    n_images=int(at.sum()),
+                    n_groups=len(set(group.tolist())),
+                    auc=Difference.of(value),
+                )
             )
     return found
 
 
-def correct_section(pairs: Sequence[dict[str, Any]], section: str, figures: Sequence[str]) -> int:
-    """Add ``p_holm`` to each p of a section of all pairs.
+def correct_section(
+    pairs: Sequence[Pair], section: Literal["decisions", "subgroups"], figures: Sequence[str]
+) -> list[Pair]:
+    """Return all pairs with ``p_holm`` for each p of a section, corrected for all of them together."""
+    sections = [getattr(pair, section) for pair in pairs]
+    entries = {(number, k): entry for number, one in enumerate(sections) for k, entry in enumerate(one)}
+    values = {(*at, name): getattr(entry, name) for at, entry in entries.items() for name in figures}
+    adjusted = holm({at: one.p for at, one in values.items() if one is not None and one.p is not None})
+    corrected = {at: values[at].replace(p_holm=p_holm) for at, p_holm in adjusted.items()}
 
-    Returns:
-        The number of p-values that were corrected together.
-    """
-    places = {
-        (number, k, name): entry
+    def entry_of(number: int, k: int) -> DecisionDifference | SubgroupDifference:
+        found = {name: corrected[number, k, name] for name in figures if (number, k, name) in corrected}
+        return entries[number, k].model_copy(update=found)
+
+    return [
+        pair.model_copy(update={section: [entry_of(number, k) for k in range(len(sections[number]))]})
         for number, pair in enumerate(pairs)
-        for k, entry in enumerate(pair[section])
-        for name in figures
-        if entry[name] is not None and entry[name].p is not None
-    }
-    p = {key: entry[key[-1]].p for key, entry in places.items()}
-    for key, adjusted in holm(p).items():
-        places[key][key[-1]] = places[key][key[-1]].replace(p_holm=adjusted)
-    return len(p)
+    ]
 
 
-def judge_margin(a: Repeats, b: Repeats, pair: Mapping[str, Any], margin: float, test: MarginTest) -> dict[str, Any]:
+def judge_margin(a: Repeats, b: Repeats, pair: Pair, margin: float, test: MarginTest) -> NonInferiority | Equivalence:
     """Test non-inferiority or equivalence of a pair, figure by figure, each claim at its own level.
 
     ``correct_claims`` then leaves verdicts for one figure only, which the error rate holds for.
 
     Args:
         a, b: of the same images in the same order.
-        pair: its entry in compare.json, with "headline", "accuracy" and "decisions".
+        pair: the differences.
         margin: in (0, 0.5).
         test: which claim.
-
-    Returns:
-        {"margin", "auc", "accuracy", "decisions"}, each figure as ``margin_tests`` returns it.
     """
-    judge = non_inferiority if test == "noninferiority" else equivalence
+    if test == "noninferiority":
+        return _judged(a, b, pair, margin, non_inferiority, NonInferiority, DecisionNonInferiority)
+    return _judged(a, b, pair, margin, equivalence, Equivalence, DecisionEquivalence)
 
-    def of_share(value: Estimate, figure: Figure, rule: str) -> dict[str, Any]:
+
+Judged = TypeVar("Judged", NonInferiority, Equivalence)
+
+
+def _judged(
+    a: Repeats,
+    b: Repeats,
+    pair: Pair,
+    margin: float,
+    judge: Callable[..., BothWays | EquivalenceClaim],
+    section: type[Judged],
+    decision: type[DecisionNonInferiority | DecisionEquivalence],
+) -> Judged:
+    def of_share(value: Difference, figure: Figure, rule: str) -> BothWays | EquivalenceClaim:
         return judge(_share_limits(value, a, b, figure, rule), margin, reason=value.reason or NO_INTERVAL)
 
-    headline: Difference = pair["headline"]
-    return {
-        "margin": margin,
-        "auc": judge(difference_limits(headline), margin, reason=headline.reason or NO_INTERVAL),
-        "accuracy": of_share(pair["accuracy"], "accuracy", MOST_PROBABLE),
-        "decisions": [
-            {"rule": one["rule"], **{name: of_share(one[name], name, one["rule"]) for name in FIGURES}}
-            for one in pair["decisions"]
-            if all(one[name] is not None and one[name].value is not None for name in FIGURES)
-        ],
-    }
+    decisions = []
+    for one in pair.decisions:
+        up, down = one.sensitivity, one.specificity
+        if up is not None and down is not None and up.value is not None and down.value is not None:
+            sides = {"sensitivity": of_share(up, "sensitivity", one.rule)}
+            sides["specificity"] = of_share(down, "specificity", one.rule)
+            decisions.append(decision.model_validate({"rule": one.rule, **sides}))
+    auc = judge(difference_limits(pair.headline), margin, reason=pair.headline.reason or NO_INTERVAL)
+    accuracy = of_share(pair.accuracy, "accuracy", MOST_PROBABLE)
+    return section.model_validate({"margin": margin, "auc": auc, "accuracy": accuracy, "decisions": decisions})
 
 
-def _share_limits(value: Estimate, a: Repeats, b: Repeats, figure: Figure, rule: str) -> DifferenceLimits | None:
-    """Return the limits of an Estimate of ``decision_difference``; None without an interval."""
+def _share_limits(value: Difference, a: Repeats, b: Repeats, figure: Figure, rule: str) -> DifferenceLimits | None:
+    """Return the limits of a ``decision_difference``; None without an interval."""
     if value.ci95 is None:
         return None
-    if isinstance(value, Difference):
+    if value.error is not None:
         return StudentLimits.of(value)
     ((one, other, at),) = _pairs(a, b, figure, rule)
     return PairedShares.of(one[at], other[at], group_codes(a[0].rows.group[at], int(at.sum()))[0])
 
 
-def correct_claims(pairs: Sequence[dict[str, Any]], section: str, primary: str) -> str:
+def correct_claims(pairs: Sequence[Pair], section: Section, primary: str) -> tuple[list[Pair], str]:
     """Add ``p_holm`` to each claim of all pairs, and leave verdicts for the primary figure only.
 
     p is corrected for the claims about the primary figure of all pairs, or for all claims about other figures. Of the
@@ -240,37 +263,37 @@ def correct_claims(pairs: Sequence[dict[str, Any]], section: str, primary: str) 
     probability of 97.5 % (non-inferiority) or 95 % (equivalence).
 
     Args:
-        pairs: of compare.json, each with the section, from ``judge_margin``.
+        pairs: each with the section, from ``judge_margin``.
         section: "non_inferiority" or "equivalence".
         primary: the figure that was declared beforehand: "AUC", "accuracy", or as ``figure_name``; "sensitivity" and
             "specificity" alone are those of the most probable class.
 
     Returns:
-        The name of the primary figure.
+        The pairs, and the name of the primary figure.
 
     Raises:
         UsvitError: no pair has such a figure.
     """
     level = ALPHA / 2 if section == "non_inferiority" else ALPHA
-    claims = [
-        (number, name, claim)
-        for number, pair in enumerate(pairs)
-        for name, figure in _figures(pair[section])
-        for claim in _directions(figure)
-    ]
-    name = primary_name(primary, [name for _, name, _ in claims])
+    claims = {(number, *at): one for number, pair in enumerate(pairs) for at, one in _claims(getattr(pair, section))}
+    name = primary_name(primary, [figure for _, figure, _ in claims])
+    corrected: dict[tuple[int, str, str], Claim] = {}
     for own in (True, False):
-        family = {k: claim for k, (_, figure, claim) in enumerate(claims) if (figure == name) == own}
-        exclusive: dict[int, Hashable] = {k: claims[k][:2] for k in family}
-        for k, adjusted in holm({k: claim["p"] for k, claim in family.items()}, exclusive).items():
-            claim = family[k]
-            claim["p_holm"] = adjusted
+        family = {at: claim for at, claim in claims.items() if (at[1] == name) == own}
+        exclusive: dict[tuple[int, str, str], Hashable] = {at: at[:2] for at in family}
+        for at, adjusted in holm({at: claim.p for at, claim in family.items()}, exclusive).items():
+            claim = family[at]
+            changes: dict[str, float | str | None] = {"p_holm": adjusted}
             if not own:
-                claim["verdict"] = None
-            elif adjusted is not None and adjusted >= level and claim["p"] < level:
-                claim["verdict"] = f"not shown to be {claim['verdict']}"
-                claim["reason"] = f"p after Holm's correction is not below {level:g}"
-    return name
+                changes["verdict"] = None
+            elif adjusted is not None and claim.p is not None and adjusted >= level and claim.p < level:
+                changes["verdict"] = f"not shown to be {claim.verdict}"
+                changes["reason"] = f"p after Holm's correction is not below {level:g}"
+            corrected[at] = claim.model_copy(update=changes)
+    return [
+        pair.model_copy(update={section: _with_claims(getattr(pair, section), number, corrected)})
+        for number, pair in enumerate(pairs)
+    ], name
 
 
 def primary_name(given: str, known: Sequence[str]) -> str:
@@ -287,15 +310,31 @@ def primary_name(given: str, known: Sequence[str]) -> str:
     raise unknown("primary figure", given, dict.fromkeys(known))
 
 
-def _figures(section: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the name and the claims of each figure of a pair."""
-    yield AREA, section["auc"]
-    yield "accuracy", section["accuracy"]
-    for one in section["decisions"]:
-        for name in FIGURES:
-            yield figure_name(name, one["rule"]), one[name]
+def _claims(section: NonInferiority | Equivalence) -> Iterator[tuple[tuple[str, str], Claim]]:
+    """Yield (figure, direction) and each claim of a pair."""
+    figures: list[tuple[str, BothWays | EquivalenceClaim]] = [(AREA, section.auc), ("accuracy", section.accuracy)]
+    figures += [(figure_name(name, one.rule), getattr(one, name)) for one in section.decisions for name in FIGURES]
+    for name, figure in figures:
+        if isinstance(figure, BothWays):
+            yield (name, "a_vs_b"), figure.a_vs_b
+            yield (name, "b_vs_a"), figure.b_vs_a
+        else:
+            yield (name, ""), figure
 
 
-def _directions(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the claims about one figure: both directions of non-inferiority, or the one of equivalence."""
-    return [found[side] for side in ("a_vs_b", "b_vs_a")] if "a_vs_b" in found else [found]
+def _with_claims(
+    section: NonInferiority | Equivalence, number: int, claims: Mapping[tuple[int, str, str], Claim]
+) -> NonInferiority | Equivalence:
+    """Return the section of the pair of this number with other claims."""
+
+    def of(name: str, figure: BothWays | EquivalenceClaim) -> BothWays | Claim:
+        if isinstance(figure, BothWays):
+            return figure.model_copy(update={side: claims[number, name, side] for side in ("a_vs_b", "b_vs_a")})
+        return claims[number, name, ""]
+
+    decisions = [
+        one.model_copy(update={name: of(figure_name(name, one.rule), getattr(one, name)) for name in FIGURES})
+        for one in section.decisions
+    ]
+    update = {"auc": of(AREA, section.auc), "accuracy": of("accuracy", section.accuracy), "decisions": decisions}
+    return section.model_copy(update=update)

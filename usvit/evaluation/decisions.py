@@ -9,7 +9,7 @@ import pandas as pd
 from usvit.errors import LeakageError
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.predictions import repeats_of
-from usvit.evaluation.thresholds import OperatingPoint, operating_points
+from usvit.evaluation.thresholds import operating_points
 from usvit.metrics.basic import decide
 from usvit.metrics.threshold_choice import RULES
 from usvit.records import OperatingPointRecord
@@ -40,7 +40,7 @@ class Decided:
         return self.rows.label == self.rows.index(self.positive)
 
 
-def decided_at(rows: Rows, positive: str, points: Iterable[OperatingPoint | OperatingPointRecord]) -> Decided:
+def decided_at(rows: Rows, positive: str, points: Iterable[OperatingPointRecord]) -> Decided:
     """Decide at operating points that are already known.
 
     Args:
@@ -78,7 +78,7 @@ def decided_by_repeat(table: pd.DataFrame, positive: str, classes: Iterable[str]
     return [decided_of(table[repeats == one], positive, names) for one in np.unique(repeats)]
 
 
-def points_of(table: pd.DataFrame, positive: str) -> tuple[list[OperatingPoint], dict[str, str]]:
+def points_of(table: pd.DataFrame, positive: str) -> tuple[list[OperatingPointRecord], dict[str, str]]:
     """Choose the thresholds of a predictions table.
 
     Returns:

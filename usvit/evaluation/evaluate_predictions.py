@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -31,6 +30,7 @@ from usvit.files import read_csv, read_parquet, refuse_linked_folders
 from usvit.records import (
     ContaminationRecord,
     EnsembleRecord,
+    Evaluation,
     MetricsRecord,
     ModelMetadata,
     RunRecord,
@@ -117,21 +117,20 @@ def evaluate(
         files = {"predictions": path / "predictions.csv" if path.is_dir() else path}
         if settings.manifest is not None:
             files["manifest"] = settings.manifest
-        evaluated = {
-            "of": "run" if path.is_dir() else "table",
-            "source": found.name,
-            "columns": {key: value if isinstance(value, str) else ", ".join(value) for key, value in named.items()},
-            "files": files,
-            "warnings": found.warnings,
-        }
-        write_evaluation(out, metrics, found.table, evaluated, command=command)
-    return MetricsRecord.model_validate(metrics)
+        evaluated = Evaluation(
+            of="run" if path.is_dir() else "table",
+            source=found.name,
+            columns={key: value if isinstance(value, str) else ", ".join(value) for key, value in named.items()},
+            warnings=found.warnings,
+        )
+        write_evaluation(out, metrics, found.table, evaluated, files, command=command)
+    return metrics
 
 
 def measure(
     found: Predictions, by: Mapping[str, Sequence[float] | None] | None = None, prevalence: float | None = None
-) -> dict[str, Any]:
-    """Compute the content of metrics.json; ``by`` and ``prevalence`` as in ``evaluate``."""
+) -> MetricsRecord:
+    """Compute every figure; ``by`` and ``prevalence`` as in ``evaluate``."""
     metrics = summarise(
         found.table,
         classes=found.classes,
@@ -142,9 +141,9 @@ def measure(
         origin=found.origin,
     )
     # Without groups there are no patients either; the table's own warning already says so.
-    own = [one for one in metrics["warnings"] if not (found.warnings and one.startswith(NO_PATIENT_ID))]
-    metrics["warnings"] = [*found.warnings, *own]
-    return with_contamination(metrics, found.contamination)
+    own = [one for one in metrics.warnings if not (found.warnings and one.startswith(NO_PATIENT_ID))]
+    said = metrics.model_copy(update={"warnings": [*found.warnings, *own]})
+    return with_contamination(said, found.contamination)
 
 
 @takes_settings

@@ -5,6 +5,7 @@ It is a run in which nothing was trained, so that ``usvit report``, ``compare`` 
 
 import datetime
 import platform
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pandas as pd
 import usvit
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, sha256_of_file, write_csv
-from usvit.records import MetricsRecord, RunRecord, load_record, run_hashes, write_record
+from usvit.records import Evaluation, MetricsRecord, RunRecord, load_record, run_hashes, save_record, write_record
 
 FILES = (
     *("run.json", "metrics.json", "predictions.csv", "unmatched.csv"),
@@ -37,9 +38,10 @@ def _output_folder(out: Path) -> OutputFolder:
 
 def write_evaluation(
     out: Path,
-    metrics: dict[str, Any],
+    metrics: MetricsRecord,
     table: pd.DataFrame,
-    evaluated: dict[str, Any],
+    evaluated: Evaluation,
+    files: Mapping[str, Path],
     *,
     command: str = "",
     unmatched: pd.DataFrame | None = None,
@@ -48,9 +50,10 @@ def write_evaluation(
 
     Args:
         out: the folder; an earlier evaluation in it is replaced, together with its report.
-        metrics: the content of metrics.json.
+        metrics: the figures.
         table: the predictions table, whose rows of part test were evaluated.
-        evaluated: the entry ``evaluation`` of run.json; ``files`` holds paths, of which the hashes are recorded.
+        evaluated: the entry ``evaluation`` of run.json, without hashes.
+        files: kind of a file that was read -> the file, of which the hash is recorded.
         command: what the user called.
         unmatched: the rows of unmatched.csv, for an external test.
     """
@@ -61,12 +64,14 @@ def write_evaluation(
         write_csv(out / "predictions.csv", table)
         if unmatched is not None:
             write_csv(out / "unmatched.csv", unmatched)
-        write_record(out / "metrics.json", metrics, MetricsRecord)
-        write_record(out / "run.json", _run_record(out, metrics, table, evaluated, command), RunRecord)
+        save_record(out / "metrics.json", metrics)
+        hashes = {what: sha256_of_file(path) for what, path in files.items() if path.is_file()}
+        evaluation = evaluated.model_copy(update={"files": hashes})
+        write_record(out / "run.json", _run_record(out, metrics, table, evaluation, command), RunRecord)
 
 
 def _run_record(
-    out: Path, metrics: dict[str, Any], table: pd.DataFrame, evaluated: dict[str, Any], command: str
+    out: Path, metrics: MetricsRecord, table: pd.DataFrame, evaluation: Evaluation, command: str
 ) -> dict[str, Any]:
     """Return the content of run.json, with the hashes of the other files."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -77,18 +82,15 @@ def _run_record(
         "command": command or None,
         "data": {
             "datasets": sorted(map(str, tested["dataset"].unique())),
-            "classes": metrics["classes"],
-            "positive_class": metrics["positive_class"],
-            "n_images": metrics["n_images"],
-            "n_groups": metrics["n_groups"],
-            "class_counts": metrics["class_counts"],
-            **({"contamination": metrics["contamination"]} if metrics.get("contamination") else {}),
+            "classes": metrics.classes,
+            "positive_class": metrics.positive_class,
+            "n_images": metrics.n_images,
+            "n_groups": metrics.n_groups,
+            "class_counts": metrics.class_counts,
+            **({"contamination": metrics.contamination} if metrics.contamination else {}),
         },
-        "folds": {"n": len(metrics["folds"])},
-        "evaluation": {
-            **evaluated,
-            "files": {what: sha256_of_file(path) for what, path in evaluated["files"].items() if path.is_file()},
-        },
+        "folds": {"n": len(metrics.folds)},
+        "evaluation": evaluation,
         "schema_version": RunRecord.VERSION,
         "state": "finished",
         "created": now,

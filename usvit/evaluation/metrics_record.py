@@ -1,15 +1,12 @@
-"""Content of metrics.json, computed from a predictions table (docs/reference/metrics.schema.json)."""
+"""The record of metrics.json, computed from a predictions table (docs/reference/metrics.schema.json)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError, unknown
-from usvit.estimate import content_of
 from usvit.evaluation.conformal_sets import conformal_section
 from usvit.evaluation.cross_validation_headline import headline_section
 from usvit.evaluation.decisions import decided_at
@@ -22,13 +19,13 @@ from usvit.evaluation.metrics_sections import (
     subgroup_section,
     warnings_of,
 )
-from usvit.evaluation.pooled_figures import figure_points, figures_with_intervals, mean_and_sd
+from usvit.evaluation.pooled_figures import figure_points, figures_with_intervals, mean_and_sd_of_all
 from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.predictions import check_predictions, classes_of, first_repeat
 from usvit.evaluation.selective_prediction import selective_section
 from usvit.metrics.basic import confusion
 from usvit.metrics.prevalence import prevalence_section
-from usvit.records import ContaminationRecord, MetricsRecord, OperatingPointRecord
+from usvit.records import Confusion, ContaminationRecord, FiguresRecord, FoldFigures, MetricsRecord
 
 
 def summarise(
@@ -40,7 +37,7 @@ def summarise(
     by: Mapping[str, Sequence[float] | None] | None = None,
     prevalence: float | None = None,
     origin: PredictionOrigin = ONE_MODEL,
-) -> dict[str, Any]:
+) -> MetricsRecord:
     """Compute every metric of a run, pooled and by fold, from its predictions alone.
 
     ``headline`` averages the figures of the folds, with an interval that is valid under cross-validation
@@ -62,8 +59,8 @@ def summarise(
         origin: what gave the predictions, for the text of the headline.
 
     Returns:
-        A dictionary for JSON: no NaN; undefined values are None with a reason. The same rows give the same numbers,
-        because bootstraps have a fixed seed.
+        Undefined values are None with a reason. The same rows give the same numbers, because bootstraps have a fixed
+        seed.
 
     Raises:
         UsvitError: the table fails ``check_predictions``, holds other classes than ``classes``, or
@@ -78,57 +75,60 @@ def summarise(
             f"The predictions table holds the classes {', '.join(classes_of(table))}; expected {', '.join(classes)}."
         )
     table = _in_order(table, classes)
-    folds = []
     every = rows_of(table, "test", every_repeat=True)
-    for k in np.unique(every.fold):
-        own = every[every.fold == k]
-        size: dict[str, Any] = {"fold": int(k), "n_images": len(own), "n_groups": own.n_groups}
-        if "repeat" in table:
-            size["repeat"] = int(own.repeat[0])
-        folds.append({**size, **figure_points(own.label, own.prob, own.group, classes=classes, positive=positive)})
+    parts = [every[every.fold == k] for k in np.unique(every.fold)]
+    by_fold = [figure_points(one.label, one.prob, one.group, classes=classes, positive=positive) for one in parts]
+    folds = [
+        FoldFigures(
+            fold=int(part.fold[0]),
+            n_images=len(part),
+            n_groups=part.n_groups,
+            repeat=int(part.repeat[0]) if "repeat" in table else None,
+            **figures.values,
+        )
+        for part, figures in zip(parts, by_fold, strict=True)
+    ]
 
     everything, table = table, first_repeat(table)  # everything below except the headline needs each image once
     rows = rows_of(table, "test")
     label, prob, group = rows.label, rows.prob, rows.group
     pooled = figures_with_intervals(label, prob, group, classes=classes, positive=positive)
-    summary: dict[str, Any] = {
-        "schema_version": MetricsRecord.VERSION,
-        "positive_class": positive,
-        "classes": classes,
-        "n_images": len(rows),
-        "n_groups": rows.n_groups,
-        "class_counts": {name: int((label == k).sum()) for k, name in enumerate(classes)},
-        "class_groups": {name: rows[label == k].n_groups for k, name in enumerate(classes)},
-        "warnings": [],
-        "headline": headline_section(everything, positive, pooled, origin),
-        "pooled": pooled,
-        "folds": folds,
-        "mean_sd": {metric: mean_and_sd(pooled[metric], [one[metric] for one in folds]) for metric in pooled},
-        "confusion": {"labels": classes, "counts": confusion(label, prob).tolist()},
-        "patients": patient_section(everything, positive, origin),
-        "operating_points": operating_section(table, positive),
-        "calibration": calibration_section(table, positive),
-        "decision_curve": asdict(run_decision_curve(table, positive=positive)),
-        "subgroups": subgroup_section(table, positive, columns, by),
-        "conformal": conformal_section(table, positive),
-        "selective": selective_section(table, positive),
-    }
-    if prevalence is not None:
-        points = [OperatingPointRecord.model_validate(content_of(one)) for one in summary["operating_points"]]
-        decided = decided_at(rows, positive, points)
-        summary["at_prevalence"] = prevalence_section(decided.reference, decided.called, rows.group, prevalence)
-    summary["warnings"] = warnings_of(table, summary)
-    content: dict[str, Any] = content_of(summary)
-    return content
+    points = operating_section(table, positive)
+    decided = decided_at(rows, positive, points)
+    metrics = MetricsRecord(
+        positive_class=positive,
+        classes=classes,
+        n_images=len(rows),
+        n_groups=rows.n_groups,
+        class_counts={name: int((label == k).sum()) for k, name in enumerate(classes)},
+        class_groups={name: rows[label == k].n_groups for k, name in enumerate(classes)},
+        warnings=[],
+        headline=headline_section(everything, positive, pooled, origin),
+        pooled=FiguresRecord(**pooled.values),
+        folds=folds,
+        mean_sd=mean_and_sd_of_all(by_fold),
+        confusion=Confusion(labels=classes, counts=confusion(label, prob).tolist()),
+        patients=patient_section(everything, positive, origin),
+        operating_points=points,
+        calibration=calibration_section(table, positive),
+        decision_curve=run_decision_curve(table, positive=positive),
+        subgroups=subgroup_section(table, positive, columns, by),
+        conformal=conformal_section(table, positive),
+        selective=selective_section(table, positive),
+        at_prevalence=None
+        if prevalence is None
+        else prevalence_section(decided.reference, decided.called, group, prevalence),
+    )
+    return metrics.model_copy(update={"warnings": warnings_of(table, metrics)})
 
 
-def with_contamination(metrics: dict[str, Any], found: Sequence[ContaminationRecord]) -> dict[str, Any]:
-    """Add contamination to the content of metrics.json, and a warning before all others; unchanged if there is none."""
+def with_contamination(metrics: MetricsRecord, found: Sequence[ContaminationRecord]) -> MetricsRecord:
+    """Add contamination to the metrics, and a warning before all others; unchanged if there is none."""
     warning = contamination_warning(found)
     if warning is None:
         return metrics
-    said = [warning, *(one for one in metrics["warnings"] if one != warning)]
-    return {**metrics, "warnings": said, "contamination": [one.content() for one in found]}
+    said = [warning, *(one for one in metrics.warnings if one != warning)]
+    return metrics.model_copy(update={"warnings": said, "contamination": list(found)})
 
 
 def _in_order(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Repeatability of a network's scores: repeats that the predictions contain, and images before and after a change."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,8 @@ from usvit.evaluation.foreign_tables import with_columns
 from usvit.evaluation.predictions import first_repeat
 from usvit.metrics.calibration_statistics import log_odds
 from usvit.metrics.checks import group_codes
-from usvit.metrics.repeatability import RepeatFigures, flip_rate, paired_repeats, unordered_repeats
+from usvit.metrics.repeatability import flip_rate, paired_repeats, unordered_repeats
+from usvit.records import AgreementScales, ChangeRecord, FlipRecord, LeftOutRepeats, RepeatsRecord
 
 COPIES = "copies:"
 """Start of a group_id that stands for near-duplicates of one frame, not for a patient."""
@@ -37,7 +39,7 @@ class ScorePairs:
     second: NDArray[np.float64]
 
 
-def repeats_section(found: Predictions, column: str | None = None) -> tuple[dict[str, Any], ScorePairs]:
+def repeats_section(found: Predictions, column: str | None = None) -> tuple[RepeatsRecord, ScorePairs]:
     """Measure how far the scores of repeats in a predictions table differ.
 
     Repeats are images of part test with equal values of a column, all scored by one network. If the images of a set
@@ -70,75 +72,75 @@ def repeats_section(found: Predictions, column: str | None = None) -> tuple[dict
     prob, odds = decided.rows.prob[used, k], log_odds(decided.rows.scores, k)[used]
     first, second = _pairs(code)
     patients = test["patient_id"].to_numpy(object)[used]
-    section = {
-        "column": column or "group_id",
-        "only_copies": column is None,
-        "n_sets": n_sets,
-        "n_images": len(used),
-        "n_pairs": len(first),
-        "n_groups": n_groups,
-        "n_patients": None if pd.isna(patients).any() else len(set(zip(test["dataset"][used], patients, strict=True))),
-        "largest_set": int(np.bincount(code).max()),
-        "n_identical": _n_identical(found, test, used, first, second),
-        "left_out": left_out,
-        "scales": {
-            "probability": agreement(unordered_repeats(prob, code, group)),
-            "logit": agreement(unordered_repeats(odds, code, group)),
-        },
-        "flips": [
+    section = RepeatsRecord(
+        column=column or "group_id",
+        only_copies=column is None,
+        n_sets=n_sets,
+        n_images=len(used),
+        n_pairs=len(first),
+        n_groups=n_groups,
+        n_patients=None if pd.isna(patients).any() else len(set(zip(test["dataset"][used], patients, strict=True))),
+        largest_set=int(np.bincount(code).max()),
+        n_identical=_n_identical(found, test, used, first, second),
+        left_out=left_out,
+        scales=AgreementScales(
+            probability=unordered_repeats(prob, code, group), logit=unordered_repeats(odds, code, group)
+        ),
+        flips=[
             _flips(rule, called[used][first] != called[used][second], group[first])
             for rule, called in decided.called.items()
         ],
-        "undecided": decided.reasons,
-    }
+        undecided=decided.reasons,
+    )
     return section, ScorePairs(prob[first], prob[second])
 
 
-def change_section(before: Decided, after: Decided) -> dict[str, Any]:
+def change_section(
+    before: Decided, after: Decided, *, change: str, strength: str, left_out: list[LeftOutRepeats]
+) -> ChangeRecord:
     """Measure how far the scores of images differ from those of the same images after one change.
 
     Args:
         before, after: the same n images in the same order, decided by the same networks at the same thresholds.
-
-    Returns:
-        ``scales``, ``flips`` and ``reason`` of a change in repeatability.json.
+        change, strength: name of the change.
+        left_out: images that did not allow the change.
     """
     k, rows = before.rows.index(before.positive), before.rows
+    scales, flips, reason = None, [], None
     if rows.n_groups < MIN_GROUPS:
         reason = f"{rows.n_groups} groups have an image that allows the change; {MIN_GROUPS} are needed"
-        return {"scales": None, "flips": [], "reason": reason}
-    prob = paired_repeats(rows.prob[:, k], after.rows.prob[:, k], rows.group)
-    odds = paired_repeats(log_odds(rows.scores, k), log_odds(after.rows.scores, k), rows.group)
-    flips = []
-    for rule, called in before.called.items():
-        changed = after.called[rule]
-        directions = {"n_to_positive": int((~called & changed).sum()), "n_to_negative": int((called & ~changed).sum())}
-        flips.append({**_flips(rule, called != changed, rows.group), **directions})
-    return {"scales": {"probability": agreement(prob), "logit": agreement(odds)}, "flips": flips, "reason": None}
+    else:
+        scales = AgreementScales(
+            probability=paired_repeats(rows.prob[:, k], after.rows.prob[:, k], rows.group),
+            logit=paired_repeats(log_odds(rows.scores, k), log_odds(after.rows.scores, k), rows.group),
+        )
+        flips = [_changed(rule, called, after.called[rule], rows.group) for rule, called in before.called.items()]
+    return ChangeRecord(
+        change=change,
+        strength=strength,
+        n_images=len(after.rows),
+        n_groups=rows.n_groups,
+        left_out=left_out,
+        scales=scales,
+        flips=flips,
+        reason=reason,
+    )
 
 
-def agreement(figures: RepeatFigures) -> dict[str, Any]:
-    """Return the figures of one scale as repeatability.json holds them."""
-    return {
-        "bias": figures.bias,
-        "within_sd": figures.within_sd,
-        "repeatability_coefficient": figures.coefficient,
-        "lower_limit": figures.lower,
-        "upper_limit": figures.upper,
-        "icc": figures.icc,
-        "icc_form": figures.icc_form,
-    }
+def _changed(rule: str, before: NDArray[np.bool_], after: NDArray[np.bool_], group: NDArray[Any]) -> FlipRecord:
+    directions = {"n_to_positive": int((~before & after).sum()), "n_to_negative": int((before & ~after).sum())}
+    return _flips(rule, before != after, group).model_copy(update=directions)
 
 
-def most_flips(changes: list[dict[str, Any]]) -> dict[str, str]:
+def most_flips(changes: Sequence[ChangeRecord]) -> dict[str, str]:
     """Return for each rule the change with the highest flip rate, in words; a rule that nothing flips is left out."""
     worst: dict[str, tuple[float, str]] = {}
     for one in changes:
-        for flip in one["flips"]:
-            rate = flip["rate"].value
-            words = f"{one['change']} {one['strength']}: {flip['n_flips']} of {flip['n_pairs']} images"
-            if rate > worst.get(flip["rule"], (0.0, ""))[0]:
-                worst[flip["rule"]] = (rate, words)
+        for flip in one.flips:
+            rate = flip.rate.value or 0.0
+            words = f"{one.change} {one.strength}: {flip.n_flips} of {flip.n_pairs} images"
+            if rate > worst.get(flip.rule, (0.0, ""))[0]:
+                worst[flip.rule] = (rate, words)
     return {rule: words for rule, (_, words) in worst.items()}
 
 
@@ -160,7 +162,7 @@ def _set_names(found: Predictions, test: pd.DataFrame, column: str | None) -> ND
     return (within + cells.astype(str)).where(~absent, None).to_numpy(object)
 
 
-def _usable(test: pd.DataFrame, names: NDArray[np.object_]) -> tuple[Codes, list[dict[str, Any]]]:
+def _usable(test: pd.DataFrame, names: NDArray[np.object_]) -> tuple[Codes, list[LeftOutRepeats]]:
     """Return the rows of the sets that one network scored, and what is left out with its reason."""
     rows = pd.DataFrame({"name": names, "fold": test["fold"].to_numpy(), "row": np.arange(len(test))})
     sets = rows.dropna(subset="name").groupby("name", sort=False)
@@ -169,21 +171,21 @@ def _usable(test: pd.DataFrame, names: NDArray[np.object_]) -> tuple[Codes, list
     left_out = []
     if len(alone):
         left_out.append(
-            {
-                "n": len(alone),
-                "reason": "images whose partner is not in the table",
-                "example": _example(test, int(alone[0])),
-            }
+            LeftOutRepeats(
+                n=len(alone),
+                reason="images whose partner is not in the table",
+                example=_example(test, int(alone[0])),
+            )
         )
     if len(across):
         count = rows.loc[across].groupby("name").size()
         left_out.append(
-            {
-                "n": int((count * (count - 1) // 2).sum()),
-                "reason": f"pairs of {len(count)} sets whose images were tested in different folds, so that the scores "
+            LeftOutRepeats(
+                n=int((count * (count - 1) // 2).sum()),
+                reason=f"pairs of {len(count)} sets whose images were tested in different folds, so that the scores "
                 "come from different networks and a network may have been trained on a repeat",
-                "example": _example(test, int(across[0])),
-            }
+                example=_example(test, int(across[0])),
+            )
         )
     used = size.index[(size > 1) & (folds == 1)].to_numpy(np.int64)
     return np.sort(used), left_out
@@ -221,18 +223,13 @@ def _n_identical(found: Predictions, test: pd.DataFrame, used: Codes, first: Cod
     return int((hashes[first] == hashes[second]).sum())
 
 
-def _flips(rule: str, flipped: NDArray[np.bool_], group: NDArray[Any]) -> dict[str, Any]:
-    return {
-        "rule": rule,
-        "n_pairs": len(flipped),
-        "n_flips": int(flipped.sum()),
-        "rate": flip_rate(flipped, group),
-    }
+def _flips(rule: str, flipped: NDArray[np.bool_], group: NDArray[Any]) -> FlipRecord:
+    return FlipRecord(rule=rule, n_pairs=len(flipped), n_flips=int(flipped.sum()), rate=flip_rate(flipped, group))
 
 
-def _too_few(found: Predictions, column: str | None, n_groups: int, left_out: list[dict[str, Any]]) -> str:
+def _too_few(found: Predictions, column: str | None, n_groups: int, left_out: list[LeftOutRepeats]) -> str:
     what = f"with equal values of the column '{column}'" if column else "that are near-duplicates of one frame"
-    more = "".join(f" Left out: {one['n']} {one['reason']}, such as {one['example']}." for one in left_out)
+    more = "".join(f" Left out: {one.n} {one.reason}, such as {one.example}." for one in left_out)
     advice = (
         "Name the column that says what the repeats show, such as a lesion's id, with --repeats COLUMN; usvit retest "
         "needs no repeats, since it changes the images of a run itself."

@@ -3,19 +3,19 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from usvit.config.comparison import MarginTest
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
-from usvit.estimate import Estimate
+from usvit.estimate import Difference
 from usvit.evaluation.comparison import compare_tables, fold_ratio, paired_tables
 from usvit.evaluation.cross_validation_headline import headline_section, share_of
 from usvit.evaluation.decision_comparison import (
     AREA,
     FIGURES,
+    Section,
     compare_accuracy,
     compare_decisions,
     compare_subgroups,
@@ -35,11 +35,11 @@ from usvit.metrics.checks import group_codes
 from usvit.metrics.figure_table import HEADLINE
 from usvit.metrics.paired_tests import holm
 from usvit.metrics.support import few_groups_sentences
-from usvit.records import CompareRecord
+from usvit.records import ComparedRun, CompareRecord, McNemar, Pair
 from usvit.wording import listed
 
-COMPARED = tuple(row.key for row in HEADLINE if row.key not in ("auc", "brier"))
-"""Figures of each run, beside its AUC."""
+COMPARED = tuple(row.key for row in HEADLINE if row.key != "brier")
+"""Figures of each run."""
 TESTS = ("headline", "auc", "auc_macro_ovr", "mcnemar", "auc_over_folds")
 
 FEW_FOR_CLAIMS = (
@@ -104,8 +104,8 @@ def compare_predictions(
     margin: float | None = None,
     claim: MarginTest = "noninferiority",
     primary: str = AREA,
-) -> dict[str, Any]:
-    """The content of compare.json; ``margin``, ``claim`` (its test), ``primary`` and raises as ``compare``."""
+) -> CompareRecord:
+    """Compare all pairs; ``margin``, ``claim`` (its test), ``primary`` and raises as ``compare``."""
     first = opened[0]
     for other, name in zip(opened[1:], names[1:], strict=True):
         paired_tables(first.table, other.table, (names[0], name))
@@ -114,29 +114,31 @@ def compare_predictions(
                 f"The positive class of {names[0]} is {first.positive}, that of {name} is {other.positive}: "
                 "name one with --positive."
             )
-    runs = [{"name": name, **_own(one, first.classes, first.positive)} for one, name in zip(opened, names, strict=True)]
-    pairs: list[dict[str, Any]] = []
+    test_rows = first_repeat(first.table).sort_values(KEY, kind="stable")
+    test_rows = test_rows[test_rows["part"] == "test"]
     decided = {
         name: decided_by_repeat(one.table, first.positive, first.classes)
         for one, name in zip(opened, names, strict=True)
     }
+    pairs: list[Pair] = []
     for (a, name_a), (b, name_b) in itertools.combinations(zip(opened, names, strict=True), 2):
+        of_a, of_b = decided[name_a], decided[name_b]
         ratios = [one.test_over_train for one in (a, b) if one.test_over_train is not None]
-        ratio = float(np.mean(ratios)) if ratios else _ratio(decided[name_a])
+        ratio = float(np.mean(ratios)) if ratios else _ratio(of_a)
         found = compare_tables(a.table, b.table, positive=first.positive, names=(name_a, name_b), ratio=ratio)
-        pair = {"a": name_a, "b": name_b, **{test: found[test] for test in TESTS}}
-        pair["decisions"] = compare_decisions(decided[name_a], decided[name_b], ratio)
-        pair["accuracy"] = compare_accuracy(decided[name_a], decided[name_b], ratio)
-        pairs.append(pair)
-    for test in (*TESTS, "accuracy"):
-        adjusted = holm({index: _p_of(pair[test]) for index, pair in enumerate(pairs)})
-        for index, pair in enumerate(pairs):
-            pair[test] = _with_holm(pair[test], adjusted[index])
-    correct_section(pairs, "decisions", FIGURES)
-    _add_subgroups(pairs, first, decided)
-    declared = None if margin is None else _add_claims(pairs, decided, margin, claim, primary)
-    test_rows = first_repeat(first.table)
-    test_rows = test_rows[test_rows["part"] == "test"]
+        pairs.append(
+            Pair(
+                **dict(found),
+                decisions=compare_decisions(of_a, of_b, ratio),
+                accuracy=compare_accuracy(of_a, of_b, ratio),
+                subgroups=compare_subgroups(of_a[0], of_b[0], test_rows, first.columns, SUBGROUP_COLUMNS),
+            )
+        )
+    pairs = correct_section(_corrected(pairs), "decisions", FIGURES)
+    pairs = correct_section(pairs, "subgroups", ("auc",))
+    declared = None
+    if margin is not None:
+        pairs, declared = _with_claims(pairs, decided, margin, claim, primary)
     n_groups = int(test_rows["group_id"].nunique())
     contaminated = [(name, contamination_warning(one.contamination)) for one, name in zip(opened, names, strict=True)]
     said = [f"{name}: {warning}" for name, warning in contaminated if warning]
@@ -147,65 +149,61 @@ def compare_predictions(
     said += _unlike_shares(opened, names, first.positive)
     if any(one.split_by_image for one in opened):
         said.append("LEAKING SPLIT: the images were split one by one, so patients occur in both training and test.")
-    return {
-        "schema_version": CompareRecord.VERSION,
-        "positive_class": first.positive,
-        "classes": first.classes,
-        "n_images": len(test_rows),
-        "n_groups": n_groups,
-        "n_folds": int(test_rows["fold"].nunique()),
-        "class_counts": {name: int((test_rows["label"] == name).sum()) for name in first.classes},
-        "runs": runs,
-        "pairs": pairs,
-        "n_compared": len(pairs),
-        "non_inferiority_margin": margin if claim == "noninferiority" else None,
-        "equivalence_margin": margin if claim == "equivalence" else None,
-        "primary_figure": declared,
-        "warnings": said,
+    return CompareRecord(
+        positive_class=first.positive,
+        classes=first.classes,
+        n_images=len(test_rows),
+        n_groups=n_groups,
+        n_folds=int(test_rows["fold"].nunique()),
+        class_counts={name: int((test_rows["label"] == name).sum()) for name in first.classes},
+        runs=[_own(one, name, first.classes, first.positive) for one, name in zip(opened, names, strict=True)],
+        pairs=pairs,
+        n_compared=len(pairs),
+        non_inferiority_margin=margin if claim == "noninferiority" else None,
+        equivalence_margin=margin if claim == "equivalence" else None,
+        primary_figure=declared,
+        warnings=said,
+    )
+
+
+def _corrected(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs with p-values after Holm's correction, each test over all pairs."""
+    p_holm = {
+        test: holm({index: getattr(pair, test).p for index, pair in enumerate(pairs)}) for test in (*TESTS, "accuracy")
     }
 
+    def corrected(test: Difference | McNemar, adjusted: float | None) -> Difference | McNemar:
+        if isinstance(test, McNemar):
+            return test.model_copy(update={"p_holm": adjusted})
+        return test if test.p is None else test.replace(p_holm=adjusted)
 
-def _p_of(test: Estimate | dict[str, Any]) -> float | None:
-    p: float | None = test.p if isinstance(test, Estimate) else test["p"]
-    return p
-
-
-def _with_holm(test: Estimate | dict[str, Any], p_holm: float | None) -> Estimate | dict[str, Any]:
-    """Add a corrected p to a difference, or to McNemar's test."""
-    if isinstance(test, Estimate):
-        return test if test.p is None else test.replace(p_holm=p_holm)
-    return {**test, "p_holm": p_holm}
+    return [
+        pair.model_copy(update={test: corrected(getattr(pair, test), p_holm[test][index]) for test in p_holm})
+        for index, pair in enumerate(pairs)
+    ]
 
 
 def _ratio(decided: Sequence[Decided]) -> float:
     return fold_ratio(np.concatenate([one.rows.fold for one in decided]), len(decided[0].rows))
 
 
-def _add_subgroups(pairs: list[dict[str, Any]], first: Predictions, decided: Mapping[str, Sequence[Decided]]) -> None:
-    """Add the differences within subgroups to each pair; of the first repeat, as all pooled figures."""
-    test = first_repeat(first.table).sort_values(KEY, kind="stable")
-    test = test[test["part"] == "test"]
-    for pair in pairs:
-        a, b = decided[pair["a"]][0], decided[pair["b"]][0]
-        pair["subgroups"] = compare_subgroups(a, b, test, first.columns, SUBGROUP_COLUMNS)
-    correct_section(pairs, "subgroups", ("auc",))
-
-
-def _add_claims(
-    pairs: list[dict[str, Any]],
+def _with_claims(
+    pairs: Sequence[Pair],
     decided: Mapping[str, Sequence[Decided]],
     margin: float,
     test: MarginTest,
     primary: str,
-) -> str:
-    """Add the claims of non-inferiority or equivalence to each pair; return the name of the primary figure."""
-    section = "non_inferiority" if test == "noninferiority" else "equivalence"
-    for pair in pairs:
-        pair[section] = judge_margin(decided[pair["a"]], decided[pair["b"]], pair, margin, test)
-    return correct_claims(pairs, section, primary)
+) -> tuple[list[Pair], str]:
+    """Return the pairs with claims of non-inferiority or equivalence, and the name of the primary figure."""
+    section: Section = "non_inferiority" if test == "noninferiority" else "equivalence"
+    judged = [
+        pair.model_copy(update={section: judge_margin(decided[pair.a], decided[pair.b], pair, margin, test)})
+        for pair in pairs
+    ]
+    return correct_claims(judged, section, primary)
 
 
-def _own(one: Predictions, classes: list[str], positive: str) -> dict[str, Any]:
+def _own(one: Predictions, name: str, classes: list[str], positive: str) -> ComparedRun:
     """Return the figures of a run: the AUC within folds as headline, pooled figures, and the spread over folds."""
     rows = rows_of(one.table, "test", classes)
     pooled = figures_with_intervals(rows.label, rows.prob, rows.group, classes=classes, positive=positive, ranked=False)
@@ -214,17 +212,12 @@ def _own(one: Predictions, classes: list[str], positive: str) -> dict[str, Any]:
         figure_points(part.label, part.prob, part.group, classes=classes, positive=positive)
         for part in (every[every.fold == k] for k in np.unique(every.fold))
     ]
-
-    def headline(figures: dict[str, Any]) -> dict[str, Any]:
-        own = {"auc": figures["auc"][f"{positive}_vs_rest"]}
-        for name in COMPARED:
-            own[name] = figures[name] if isinstance(figures[name], Estimate) else figures[name][positive]
-        return own
-
-    own = headline(pooled)
-    by_fold = [headline(figures) for figures in folds]
-    spread = {name: mean_and_sd(own[name], [figures[name] for figures in by_fold]) for name in own}
-    return {"headline": headline_section(one.table, positive, pooled)["auc"], **own, "mean_sd": spread}
+    return ComparedRun(
+        name=name,
+        headline=headline_section(one.table, positive, pooled).auc,
+        **{figure: pooled.figure(figure, positive) for figure in COMPARED},
+        mean_sd={figure: mean_and_sd([fold.figure(figure, positive) for fold in folds]) for figure in COMPARED},
+    )
 
 
 def _unlike_shares(opened: Sequence[Predictions], names: Sequence[str], positive: str) -> list[str]:

@@ -5,8 +5,6 @@ thresholds of operating points (inner validation), so that a share which is aske
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,13 +17,14 @@ from usvit.metrics.basic import decide
 from usvit.metrics.checks import group_codes
 from usvit.metrics.proportions import clustered_share, share
 from usvit.metrics.selective import risk_coverage
+from usvit.records import DeferralPoint, RuleOutPoint, SelectiveRecord
 
 DEFERRED = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 NOT_READ = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 """Shares of the inner validation images, or patients, from which the cuts are taken."""
 
 
-def selective_section(table: pd.DataFrame, positive: str) -> dict[str, Any]:
+def selective_section(table: pd.DataFrame, positive: str) -> SelectiveRecord:
     """Compute the risk-coverage curve, the deferral curve and the rule-out curve of the test images.
 
     Args:
@@ -38,16 +37,15 @@ def selective_section(table: pd.DataFrame, positive: str) -> dict[str, Any]:
     """
     test = rows_of(table, "test")
     wrong = decide(test.prob) != test.label
-    curve = asdict(risk_coverage(test.prob.max(axis=1), wrong, test.group))
     source, chooser = choosing_rows(table)
     reason = _unusable(test, chooser)
-    return {
-        "risk_coverage": curve,
-        "source": source,
-        "reason": reason,
-        "deferral": [] if reason else _deferral(test, chooser, positive),
-        "rule_out": [] if reason else _rule_out(test, chooser, positive),
-    }
+    return SelectiveRecord(
+        risk_coverage=risk_coverage(test.prob.max(axis=1), wrong, test.group),
+        source=source,
+        reason=reason,
+        deferral=[] if reason else _deferral(test, chooser, positive),
+        rule_out=[] if reason else _rule_out(test, chooser, positive),
+    )
 
 
 def _unusable(test: Rows, chooser: Mapping[int, Rows]) -> str | None:
@@ -61,7 +59,7 @@ def _unusable(test: Rows, chooser: Mapping[int, Rows]) -> str | None:
     return None
 
 
-def _deferral(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[dict[str, Any]]:
+def _deferral(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[DeferralPoint]:
     """Defer the images with the lowest confidence to a reader, and judge the decisions that remain."""
     k = test.index(positive)
     confidence, decided = test.prob.max(axis=1), decide(test.prob)
@@ -76,19 +74,19 @@ def _deferral(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[di
             return share(hits[at], group[at], of=of, interval=clustered_share)
 
         points.append(
-            {
-                "target": target,
-                "deferred": among(np.ones_like(kept), ~kept, "images"),
-                "error": among(kept, decided != test.label, "images that are not deferred"),
-                "sensitivity": among(kept & reference, called, "positive images that are not deferred"),
-                "specificity": among(kept & ~reference, ~called, "negative images that are not deferred"),
-                "positives_deferred": among(reference, ~kept, "positive images"),
-            }
+            DeferralPoint(
+                target=target,
+                deferred=among(np.ones_like(kept), ~kept, "images"),
+                error=among(kept, decided != test.label, "images that are not deferred"),
+                sensitivity=among(kept & reference, called, "positive images that are not deferred"),
+                specificity=among(kept & ~reference, ~called, "negative images that are not deferred"),
+                positives_deferred=among(reference, ~kept, "positive images"),
+            )
         )
     return points
 
 
-def _rule_out(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[dict[str, Any]]:
+def _rule_out(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[RuleOutPoint]:
     """Do not read patients whose images are all below a cut, and count what that saves and what it misses."""
     k = test.index(positive)
     score, ill, fold = _patients(test, k)
@@ -103,16 +101,16 @@ def _rule_out(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[di
 
         missed, spared = int((left & ill).sum()), int((left & ~ill).sum())
         points.append(
-            {
-                "target": target,
-                "not_read": among(np.ones_like(left), left, "patients"),
-                "false_omission": among(left, ill, "patients that are not read"),
-                "sensitivity_lost": among(ill, left, "positive patients"),
-                "rest_not_read": among(~ill, left, "patients without a positive image"),
-                "n_missed": missed,
-                "n_spared": spared,
-                "spared_per_missed": spared / missed if missed else None,
-            }
+            RuleOutPoint(
+                target=target,
+                not_read=among(np.ones_like(left), left, "patients"),
+                false_omission=among(left, ill, "patients that are not read"),
+                sensitivity_lost=among(ill, left, "positive patients"),
+                rest_not_read=among(~ill, left, "patients without a positive image"),
+                n_missed=missed,
+                n_spared=spared,
+                spared_per_missed=spared / missed if missed else None,
+            )
         )
     return points
 

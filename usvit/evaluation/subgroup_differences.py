@@ -1,8 +1,7 @@
 """Differences between subgroups of a run: each level against all other images, with Holm's correction."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
@@ -16,6 +15,7 @@ from usvit.metrics.intervals import ALPHA, Interval, undefined, with_interval
 from usvit.metrics.margin_tests import two_sided_p
 from usvit.metrics.paired_tests import holm, mover
 from usvit.metrics.support import Support, rarest, support_of
+from usvit.records import LevelDifference, Subgrouping
 
 FIGURES = ("auc", "accuracy", "sensitivity", "specificity")
 FEWEST = 5
@@ -27,7 +27,7 @@ TOO_SMALL = "too small: {count} group{s} with {of} in {side}, and at least {fewe
 
 def level_differences(
     label: np.ndarray, prob: np.ndarray, group: np.ndarray, level: np.ndarray, *, positive: int
-) -> list[dict[str, Any]]:
+) -> list[LevelDifference]:
     """Compute the figures of each level minus those of all other images.
 
     Args:
@@ -39,15 +39,15 @@ def level_differences(
         positive: index of the class of the AUC, the sensitivity and the specificity.
 
     Returns:
-        One entry per level, in order of the names: {"level", "against", "n_images", "n_groups", "n_images_against",
-        "n_groups_against"} and an Estimate for each of ``FIGURES``, with ``p`` if it can be computed. Decisions are
+        One entry per level, in order of the names; its figures have ``p`` if it can be computed. Decisions are
         those of the most probable class. If a side has fewer than ``FEWEST`` groups that a figure needs, the figure has
         no interval and no p, and the reason says how many there are. With two levels, the second entry would mirror the
         first and is left out.
     """
     names = sorted(set(level.tolist()))
     code = np.unique(group, return_inverse=True)[1]
-    decided, up = decide(prob), label == positive
+    called, up = decide(prob) == positive, label == positive
+    right = decide(prob) == label
     if len(names) < 2:
         return []
     found = []
@@ -56,42 +56,44 @@ def level_differences(
         against = names[1] if len(names) == 2 else "all others"
         sides = (f"'{name}'", f"'{against}'" if len(names) == 2 else against)
         found.append(
-            {
-                "level": name,
-                "against": against,
-                "n_images": int(own.sum()),
-                "n_groups": len(np.unique(code[own])),
-                "n_images_against": int((~own).sum()),
-                "n_groups_against": len(np.unique(code[~own])),
-                "auc": _area_difference(up, prob[:, positive], code, own, sides),
-                "accuracy": _share_difference(decided == label, code, own, "images", sides),
-                "sensitivity": _share_difference(
-                    (decided == positive)[up], code[up], own[up], "positive images", sides
-                ),
-                "specificity": _share_difference(
-                    (decided != positive)[~up], code[~up], own[~up], "negative images", sides
-                ),
-            }
+            LevelDifference(
+                level=name,
+                against=against,
+                n_images=int(own.sum()),
+                n_groups=len(np.unique(code[own])),
+                n_images_against=int((~own).sum()),
+                n_groups_against=len(np.unique(code[~own])),
+                auc=_area_difference(up, prob[:, positive], code, own, sides),
+                accuracy=_share_difference(right, code, own, "images", sides),
+                sensitivity=_share_difference(called[up], code[up], own[up], "positive images", sides),
+                specificity=_share_difference(~called[~up], code[~up], own[~up], "negative images", sides),
+            )
         )
     return found
 
 
-def correct_after_holm(tables: Mapping[Any, list[dict[str, Any]]], figures: tuple[str, ...] = FIGURES) -> int:
-    """Add ``p_holm`` to every p of several tables of differences, corrected for all of them together.
-
-    Returns:
-        The number of p-values.
-    """
+def correct_after_holm(tables: Sequence[Subgrouping]) -> list[Subgrouping]:
+    """Return tables of differences with ``p_holm`` for every p, corrected for all of them together."""
     p = {
-        (by, k, figure): entry[figure].p
-        for by, entries in tables.items()
-        for k, entry in enumerate(entries)
-        for figure in figures
-        if entry[figure].p is not None
+        (number, k, figure): getattr(entry, figure).p
+        for number, table in enumerate(tables)
+        for k, entry in enumerate(table.differences)
+        for figure in FIGURES
     }
-    for (by, k, figure), adjusted in holm(p).items():
-        tables[by][k][figure] = tables[by][k][figure].replace(p_holm=adjusted)
-    return len(p)
+    adjusted = holm(p)
+
+    def corrected(number: int, k: int, entry: LevelDifference) -> LevelDifference:
+        values = {figure: getattr(entry, figure) for figure in FIGURES if p[number, k, figure] is not None}
+        return entry.model_copy(
+            update={name: one.replace(p_holm=adjusted[number, k, name]) for name, one in values.items()}
+        )
+
+    return [
+        table.model_copy(
+            update={"differences": [corrected(number, k, entry) for k, entry in enumerate(table.differences)]}
+        )
+        for number, table in enumerate(tables)
+    ]
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,33 +11,22 @@ from usvit.errors import UsvitError, unknown
 from usvit.evaluation.pooled_figures import figure_points
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.predictions import first_repeat
+from usvit.metrics.bootstrap import FigureValues
 from usvit.metrics.checks import group_codes
 from usvit.metrics.support import rarest, support_of
+from usvit.records import Level, MainFigures
+from usvit.records.values import ShareValue
 
 NOT_RECORDED = "(not recorded)"
 KEY = ["dataset", "image_id"]
+FIGURES = tuple(MainFigures.model_fields)
 MOST_LEVELS = 20
 """A numeric column with more distinct values than this is treated as measured and needs limits."""
 MOST_NAMES = 100
 """A column with more distinct values than this identifies images and cannot make subgroups."""
 
-Measure = Callable[[np.ndarray, np.ndarray, np.ndarray], dict[str, Any]]
+Measure = Callable[[np.ndarray, np.ndarray, np.ndarray], FigureValues]
 """Function of (n,) int labels, (n, K) probabilities and (n,) groups, n >= 1, that returns figures."""
-
-
-@dataclass(frozen=True)
-class Subgroup:
-    """The test images that share one value of a column."""
-
-    level: str
-    n_images: int
-    n_groups: int
-    """A group whose images differ in the column counts in each of its subgroups."""
-    class_images: dict[str, int]
-    class_groups: dict[str, int]
-    warning: str | None
-    """Reason to read its figures with care; None if there are enough groups of every class."""
-    figures: dict[str, Any]
 
 
 def subgroups(
@@ -51,7 +38,7 @@ def subgroups(
     limits: Sequence[float] | None = None,
     classes: Sequence[str] | None = None,
     measure: Measure | None = None,
-) -> list[Subgroup]:
+) -> list[Level]:
     """Compute every figure in every subgroup of the test images.
 
     Every level is included, however small, and so are the images without a recorded value. Among many subgroups, some
@@ -69,7 +56,7 @@ def subgroups(
         measure: the function that computes the figures; ``pooled_figures.figure_points`` by default.
 
     Returns:
-        One Subgroup per level in natural order ("4a" before "4b", "9" before "10"; cut classes from the lowest),
+        One per level in natural order ("4a" before "4b", "9" before "10"; cut classes from the lowest),
         "(not recorded)" last.
 
     Raises:
@@ -83,7 +70,7 @@ def subgroups(
     rows.index(positive)
     level = levels_of(table[table["part"] == "test"], by, columns=columns, limits=limits)
 
-    def points(label: np.ndarray, prob: np.ndarray, group: np.ndarray) -> dict[str, Any]:
+    def points(label: np.ndarray, prob: np.ndarray, group: np.ndarray) -> FigureValues:
         return figure_points(label, prob, group, classes=rows.classes, positive=positive)
 
     found = []
@@ -91,15 +78,16 @@ def subgroups(
         part = rows[level == value]
         of_class = {name: part[part.label == k] for k, name in enumerate(part.classes)}
         class_groups = {name: images.n_groups for name, images in of_class.items()}
+        figures = (measure or points)(part.label, part.prob, part.group)
         found.append(
-            Subgroup(
-                level=value,
+            Level(
+                level=str(value),
                 n_images=len(part),
                 n_groups=part.n_groups,
                 class_images={name: len(images) for name, images in of_class.items()},
                 class_groups=class_groups,
                 warning=_warning(part),
-                figures=(measure or points)(part.label, part.prob, part.group),
+                figures=MainFigures[ShareValue](**{name: figures.values[name] for name in FIGURES}),
             )
         )
     return found

@@ -7,7 +7,6 @@ coverage of the interval.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -19,7 +18,8 @@ from usvit.metrics.fold_variation import METHOD as FOLDS_METHOD
 from usvit.metrics.fold_variation import fold_variation_interval, mean_overlap
 from usvit.metrics.intervals import ALPHA
 from usvit.metrics.support import support_of
-from usvit.metrics.threshold_choice import Rule, ThresholdOutcome
+from usvit.metrics.threshold_choice import Rule
+from usvit.records import OutcomeRecord, ProcedureRecord
 
 PROPORTIONS = ("sensitivity", "specificity", "ppv", "npv")
 MAX_WITHOUT = 0.2
@@ -27,16 +27,6 @@ MAX_WITHOUT = 0.2
 ``bootstrap.MAX_UNDEFINED``: with 10 positive inner validation images per fold, coverage is still 0.9 or more."""
 CELLS = 2_000_000
 """Resamples x images in memory at once: 16 MB of float64."""
-
-
-@dataclass(frozen=True)
-class Procedure:
-    """Figures of choosing a threshold and deciding by it on new patients, with intervals of the whole procedure."""
-
-    sensitivity: Estimate
-    specificity: Estimate
-    ppv: Estimate
-    npv: Estimate
 
 
 def resampled_thresholds(positive: np.ndarray, score: np.ndarray, counts: np.ndarray, rule: Rule) -> np.ndarray:
@@ -182,8 +172,8 @@ def why_no_bootstrap(rule: Rule, chooser: Mapping[int, Rows], k: int) -> str | N
 
 
 def procedure_from_folds(
-    rule: Rule, why: str, pooled: ThresholdOutcome, test: Rows, called: np.ndarray, chooser: Mapping[int, Rows], k: int
-) -> Procedure:
+    rule: Rule, why: str, pooled: OutcomeRecord, test: Rows, called: np.ndarray, chooser: Mapping[int, Rows], k: int
+) -> ProcedureRecord:
     """Compute the figures of one rule with intervals from the variation between folds.
 
     Each interval is extended to the one that takes the thresholds as given.
@@ -207,10 +197,10 @@ def procedure_from_folds(
         ends = fold_variation_interval(figure.value, of_folds, overlap)
         shown = "" if ends else f"; {len(of_folds)} fold(s), with {overlap:.0%} of the groups in common, do not show it"
         values[name] = _with_interval(figure, ends, FOLDS_METHOD, why + shown)
-    return Procedure(**values)
+    return ProcedureRecord(**values)
 
 
-def procedure_of(pooled: ThresholdOutcome, drawn: np.ndarray) -> Procedure:
+def procedure_of(pooled: OutcomeRecord, drawn: np.ndarray) -> ProcedureRecord:
     """Compute the figures of one rule over all folds with intervals of the whole procedure.
 
     The interval contains the middle 95 % of the resamples, and the interval that takes the thresholds as given.
@@ -219,7 +209,9 @@ def procedure_of(pooled: ThresholdOutcome, drawn: np.ndarray) -> Procedure:
         pooled: counts and proportions of the test images, with intervals that take the thresholds as given.
         drawn: (B, 4) from ``draw_procedure``.
     """
-    return Procedure(**{name: _interval(getattr(pooled, name), drawn[:, j]) for j, name in enumerate(PROPORTIONS)})
+    return ProcedureRecord(
+        **{name: _interval(getattr(pooled, name), drawn[:, j]) for j, name in enumerate(PROPORTIONS)}
+    )
 
 
 def _interval(figure: Estimate, drawn: np.ndarray) -> Estimate:

@@ -6,7 +6,6 @@ every fold is shown because a mean hides how the folds differ.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -14,44 +13,13 @@ import pandas as pd
 from usvit.errors import LeakageError
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.metrics.proportions import ShareInterval
-from usvit.metrics.threshold_choice import RULES, Choice, Rule, ThresholdOutcome, choose_threshold, outcome
-
-
-@dataclass(frozen=True)
-class FoldPoint:
-    """One fold under one rule."""
-
-    fold: int
-    threshold: float | None
-    reason: str | None
-    """Reason why there is no threshold; None if there is one."""
-    chosen_on: ThresholdOutcome | None
-    """Outcome on the images that chose the threshold, for comparison only, never a result; None for a fixed rule."""
-    on_test: ThresholdOutcome | None
-    """Outcome on the test images of the fold, which were not used for the choice."""
-    target_reached: bool | None
-    """True if the test images reach the target; None if the rule has no target or the figure is undefined."""
-
-
-@dataclass(frozen=True)
-class OperatingPoint:
-    """One rule over all folds."""
-
-    rule: str
-    source: str
-    """Description of the images that chose the thresholds."""
-    folds: tuple[FoldPoint, ...]
-    pooled: ThresholdOutcome | None
-    """Outcome on all test images, each decided by the threshold of its fold; None if a fold has none."""
-    reason: str | None
-    """Reason why nothing is pooled; None if ``pooled`` exists."""
-    n_below_target: int | None
-    """Number of folds whose test images miss the target; None without a target."""
+from usvit.metrics.threshold_choice import RULES, Choice, Rule, choose_threshold, outcome
+from usvit.records import OperatingPointRecord, PointOfFold
 
 
 def operating_points(
     table: pd.DataFrame, *, positive: str, rules: Sequence[Rule] = RULES, interval: ShareInterval | None = None
-) -> list[OperatingPoint]:
+) -> list[OperatingPointRecord]:
     """Choose the threshold of each rule in each fold, and evaluate it on the test images of that fold.
 
     The threshold of fold k comes from the inner validation images of fold k, scored by the same
@@ -104,7 +72,7 @@ def _operating_point(
     test: Rows,
     k: int,
     interval: ShareInterval | None,
-) -> OperatingPoint:
+) -> OperatingPointRecord:
     points, called = [], np.zeros(len(test), dtype=bool)
     for fold in folds:
         rows, at = chooser[fold], test.fold == fold
@@ -123,18 +91,28 @@ def _operating_point(
             if rule.kind in ("sensitivity", "specificity"):
                 figure = on_test.sensitivity if rule.kind == "sensitivity" else on_test.specificity
                 reached = None if figure.value is None or rule.target is None else figure.value >= rule.target
-        points.append(FoldPoint(fold, choice.threshold, choice.reason, chosen_on, on_test, reached))
+        points.append(
+            PointOfFold(
+                fold=fold,
+                threshold=choice.threshold,
+                reason=choice.reason,
+                chosen_on=chosen_on,
+                on_test=on_test,
+                target_reached=reached,
+            )
+        )
 
     without = [f"fold {point.fold}: {point.reason}" for point in points if point.reason]
-    return OperatingPoint(
+    return OperatingPointRecord(
         rule=rule.name,
         source="none: fixed beforehand" if rule.kind == "fixed" else source,
-        folds=tuple(points),
+        folds=points,
         pooled=None if without else outcome(test.label == k, called, test.group, interval=interval),
         reason=f"no threshold in {'; '.join(without)}" if without else None,
         n_below_target=sum(point.target_reached is False for point in points)
         if rule.kind in ("sensitivity", "specificity")
         else None,
+        procedure=None,
     )
 
 

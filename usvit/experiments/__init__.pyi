@@ -5,9 +5,9 @@ from .arguments import call_text as call_text
 from .arguments import given_settings as given_settings
 from .arguments import name_in as name_in
 from .base import Experiment
-from .base import head_of_record as head_of_record
 from .base import in_runs as in_runs
-from .base import model_of_record as model_of_record
+from .base import model_record as model_record
+from .base import new_record as new_record
 from .base import tensor_bytes as tensor_bytes
 from .base import write_model as write_model
 from .cross_validation import CrossValidation as CrossValidation
@@ -19,11 +19,10 @@ from .ensembles.members import KINDS as KINDS
 from .ensembles.members import Member as Member
 from .ensembles.members import open_member as open_member
 from .ensembles.members import refuse_other_folds as refuse_other_folds
+from .model_metadata import Learnt as Learnt
 from .model_metadata import Statistics as Statistics
 from .model_metadata import TrainedSetup as TrainedSetup
-from .model_metadata import network_entries as network_entries
-from .model_metadata import origin_entries as origin_entries
-from .model_metadata import training_entries as training_entries
+from .model_metadata import common_entries as common_entries
 from .run_directory import RunDirectory as RunDirectory
 from .run_directory import RunResult
 

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from usvit.config import Training, identity
-from usvit.experiments.run_directory import Result, RunDirectory, RunResult, open_run
+from usvit.experiments.run_directory import Result, RunDirectory, RunResult, begun, open_run, outcome
 from usvit.files import sha256_of_text, write_bytes
 from usvit.models import (
     LoadReport,
@@ -26,7 +26,8 @@ from usvit.models import (
     start_off_zero,
 )
 from usvit.progress import Progress, shown_progress
-from usvit.records import ModelMetadata, write_record
+from usvit.records import ModelMetadata, Record, RunRecord, save_record
+from usvit.records.run import Config, Data, Model
 from usvit.training import Device, check_optimizer, seed_everything
 
 Setup = TypeVar("Setup")
@@ -83,7 +84,7 @@ class Experiment(ABC, Generic[Setup, Trained, Result]):
                 trained = self.train(setup, run)
                 self.on_main(self._finish, setup, run, trained, begun)
             self.on_main(self.report, run)
-            result: RunResult[Result] = self.on_main(run.outcome, self.result_model)
+            result: RunResult[Result] = self.on_main(outcome, run.path, self.result_model)
             return result
 
     @abstractmethod
@@ -95,12 +96,12 @@ class Experiment(ABC, Generic[Setup, Trained, Result]):
         """Return the run directory that is used if the user names none."""
 
     @abstractmethod
-    def describe(self, setup: Setup) -> dict[str, Any]:
+    def new_record(self, setup: Setup) -> RunRecord:
         """Return the content of ``run.json`` before the training begins."""
 
     def opened(self, setup: Setup) -> AbstractContextManager[RunDirectory]:
         """Create or open the run directory, and hold its lock."""
-        return open_run(self.out or self.default_out(setup), self.describe(setup))
+        return open_run(self.out or self.default_out(setup), self.new_record(setup))
 
     @abstractmethod
     def train(self, setup: Setup, run: RunDirectory) -> Trained:
@@ -126,7 +127,7 @@ class Experiment(ABC, Generic[Setup, Trained, Result]):
 def write_model(
     folder: Path,
     state: Mapping[str, Tensor],
-    metadata: Callable[[str], dict[str, Any]],
+    metadata: Callable[[str], ModelMetadata],
     header: Mapping[str, str] | None = None,
 ) -> None:
     """Write ``model.safetensors`` and, after it, the metadata ``model.json``.
@@ -140,7 +141,7 @@ def write_model(
     """
     content = tensor_bytes(state, header)
     write_bytes(folder / "model.safetensors", content)
-    write_record(folder / "model.json", metadata(hashlib.sha256(content).hexdigest()), ModelMetadata)
+    save_record(folder / "model.json", metadata(hashlib.sha256(content).hexdigest()))
 
 
 def tensor_bytes(state: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> bytes:
@@ -154,8 +155,16 @@ def in_runs(*parts: str) -> Path:
     return Path("runs") / "-".join(filter(None, parts)).replace(":", "-").replace("/", "-")
 
 
-def head_of_record(kind: str, out: Path, config: SeededConfig, device: Device, command: str) -> dict[str, Any]:
-    """Return the entries with which every ``run.json`` begins.
+def new_record(
+    kind: str,
+    out: Path,
+    config: SeededConfig,
+    device: Device,
+    command: str,
+    data: Data,
+    **sections: Record | None,
+) -> RunRecord:
+    """Return the content of a new ``run.json``.
 
     Args:
         kind: The kind of the run: ``cv``, ``train``, ``pretrain``, ``transfer`` or ``test``.
@@ -163,31 +172,35 @@ def head_of_record(kind: str, out: Path, config: SeededConfig, device: Device, c
         config: The complete configuration.
         device: The resolved device.
         command: What the user called.
+        data: The images.
+        **sections: Further sections, such as ``folds`` and ``model``.
     """
     settings = config.model_dump(mode="json")
-    return {
-        "kind": kind,
-        "name": out.name,
-        "command": command,
-        "config": settings,
-        "config_sha256": sha256_of_text(str(sorted(identity(settings).items()))),
-        "seed": config.seed,
-        "device": device.describe(),
-    }
+    return begun(
+        kind=kind,
+        name=out.name,
+        command=command,
+        config=Config.model_validate(settings),
+        config_sha256=sha256_of_text(str(sorted(identity(settings).items()))),
+        seed=config.seed,
+        device=device.record(),
+        data=data,
+        **sections,
+    )
 
 
-def model_of_record(
+def model_record(
     spec: ModelSpec, n_parameters: int, tuned: TuneReport | None, weights: Weights, loaded: LoadReport
-) -> dict[str, Any]:
+) -> Model:
     """Return the entry ``model`` of ``run.json``; ``tuned`` is None if the run itself trains no part of the network."""
-    return {
-        "name": spec.name,
-        "vit": dict(spec.changed),
-        "timm": spec.architecture,
-        "params": n_parameters,
-        **({} if tuned is None else {"trainable": tuned.trainable}),
-        "weights": weights.describe() | ({} if weights.source == "scratch" else {"loaded": loaded.describe()}),
-    }
+    return Model(
+        name=spec.name,
+        vit=dict(spec.changed),
+        timm=spec.architecture,
+        params=n_parameters,
+        trainable=None if tuned is None else tuned.trainable,
+        weights=weights.record(None if weights.source == "scratch" else loaded.record()),
+    )
 
 
 def new_model_with_report(

@@ -33,19 +33,20 @@ from usvit.experiments.cross_validation_setup import (
     CrossValidationSetup,
     Kind,
     default_out,
-    describe,
     folds_at_once,
+    planned_threads,
     prepare,
+    run_record,
 )
 from usvit.experiments.fold_worker import TrainFold
-from usvit.experiments.model_metadata import adapter_of, calibration_of, downstream_metadata, ood_of
+from usvit.experiments.model_metadata import Learnt, adapter_of, calibration_of, downstream_metadata, ood_of
 from usvit.experiments.parallel_folds import train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
 from usvit.files import for_the_owner_alone, write_atomic, write_bytes, write_csv
 from usvit.metrics.basic import auc
 from usvit.models import WithMaskHead, lora_state, ood, statistics_of
 from usvit.progress import Progress
-from usvit.records import MetricsRecord, write_record
+from usvit.records import MetricsRecord, ModelMetadata, RunRecord, save_record
 from usvit.seeding import derive_seed
 from usvit.training import (
     ClassificationTask,
@@ -87,8 +88,8 @@ class CrossValidation(Experiment[CrossValidationSetup, None, MetricsRecord]):
     def default_out(self, setup: CrossValidationSetup) -> Path:
         return default_out(self.kind, self.config)
 
-    def describe(self, setup: CrossValidationSetup) -> dict[str, Any]:
-        return describe(setup, self.command)
+    def new_record(self, setup: CrossValidationSetup) -> RunRecord:
+        return run_record(setup, self.command)
 
     @contextmanager
     def opened(self, setup: CrossValidationSetup) -> Iterator[RunDirectory]:
@@ -141,7 +142,7 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
         store = decode()
         return store, _statistics(setup, store, setup.device.fabric().device)
 
-    threads = run.record["folds"]["threads"]
+    threads = run.record.folds.threads or planned_threads(setup)
     at_once = min(folds_at_once(setup, threads), len(todo))
     if at_once > 1:
         setup.built.clear()  # each process builds its own networks
@@ -279,14 +280,16 @@ def _run_fold(
         group = rows.group_id.to_numpy(object)
         detector = ood.fit_ood_detector(observed[of_train], targets[fitted], observed[of_val], group[at["val"]])
         content = b"" if isinstance(detector, str) else detector.save()
-        learnt = {
-            **calibration_of(
-                rows.iloc[at["val"]], logits[: len(at["val"])], setup.classes, setup.manifest.positive_class, fold
-            ),
-            **ood_of(detector, content, observed[of_test], group[at["test"]], repeat),
-        }
+        calibrated = calibration_of(
+            rows.iloc[at["val"]], logits[: len(at["val"])], setup.classes, setup.manifest.positive_class, fold
+        )
+        novelty = (
+            detector
+            if isinstance(detector, str)
+            else ood_of(detector, content, observed[of_test], group[at["test"]], repeat)
+        )
 
-    def metadata(weights_sha256: str) -> dict[str, Any]:
+    def metadata(weights_sha256: str) -> ModelMetadata:
         if content:
             write_bytes(folder / ood.NOVELTY_FILE, content)
         seen = write_seen(
@@ -296,15 +299,15 @@ def _run_fold(
             described=setup.manifest.descriptions,
             name=f"the images of {'+'.join(setup.manifest.roots)}",
         )
-        return downstream_metadata(setup, fold, result, {"weights_sha256": weights_sha256, **learnt}, seen)
+        return downstream_metadata(setup, fold, Learnt(result, weights_sha256, seen), calibrated, novelty)
 
     with times.phase("files"):
-        if config.model.tune == "lora":
-            adapter = adapter_of(config, setup.weights.of_fold(fold))
-            write_model(folder, lora_state(model), metadata, {"usvit": json.dumps(adapter, sort_keys=True)})
+        if adapter := adapter_of(config, setup.weights.of_fold(fold)):
+            header = {"usvit": json.dumps({"adapter": adapter.content()}, sort_keys=True)}
+            write_model(folder, lora_state(model), metadata, header)
         else:
             write_model(folder, model.state_dict(), metadata)
-    run.enter(fold, {**result.describe(), "phases": times.describe()})
+    run.enter(result.record(fold, times.rounded()))
     write_csv(folder / "predictions.csv", table)  # the last file: it marks the fold as complete
     checkpoint.unlink(missing_ok=True)
     return result
@@ -375,9 +378,9 @@ def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
     measured = pd.concat([pooled, inner], ignore_index=True)
     positive = setup.manifest.positive_class
     metrics = evaluation.summarise(measured, classes=setup.classes, positive=positive, columns=rows)
-    write_record(run.path / "metrics.json", evaluation.with_contamination(metrics, setup.contamination), MetricsRecord)
+    save_record(run.path / "metrics.json", evaluation.with_contamination(metrics, setup.contamination))
     if setup.manifest.skipped:
-        write_csv(run.path / "skipped.csv", pd.DataFrame(setup.manifest.skipped_rows))
+        write_csv(run.path / "skipped.csv", pd.DataFrame([one.content() for one in setup.manifest.skipped_files]))
 
 
 def _fold_line(setup: CrossValidationSetup, fold: int, result: FitResult) -> str:

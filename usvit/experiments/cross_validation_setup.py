@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,7 @@ from usvit.data.splits import (
 )
 from usvit.data.transforms import Preprocessing
 from usvit.errors import LeakageError, UsvitError
-from usvit.experiments.base import adapt, head_of_record, in_runs, model_of_record, new_model_with_report
+from usvit.experiments.base import adapt, in_runs, model_record, new_model_with_report, new_record
 from usvit.experiments.fold_schedule import LEAST_IMAGES, best_at_once, most_at_once
 from usvit.models import (
     HubUnavailable,
@@ -46,7 +46,8 @@ from usvit.models import (
     resolve_weights,
 )
 from usvit.progress import Progress
-from usvit.records import ContaminationRecord
+from usvit.records import ContaminationRecord, RunRecord
+from usvit.records.run import Data, ExcludedImage, Folds
 from usvit.training import Device, resolve_device
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class CrossValidationSetup:
     built: dict[tuple[int, int], nn.Module] = field(default_factory=dict, repr=False, compare=False)
     """(fold, threads of PyTorch) -> network that ``prepare`` built in order to check it; ``network`` hands it out."""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "built": {}}  # other processes build their own
 
     def network(self, fold: int) -> nn.Module:
@@ -234,36 +235,35 @@ def _check_initial_weights(weights: Weights, manifest: Manifest, folds: pd.DataF
             raise LeakageError(f"Fold {fold + 1}: {error} {same}") from error
 
 
-def describe(job: CrossValidationSetup, command: str) -> dict[str, Any]:
+def run_record(job: CrossValidationSetup, command: str) -> RunRecord:
     """Return the content of ``run.json`` before the training begins."""
     rows = job.manifest.usable
     kinds = rows.group_id.str.partition(":")[0].value_counts()
-    return {
-        **head_of_record(job.kind, default_out(job.kind, job.config), job.config, job.device, command),
-        "data": {
-            "datasets": list(job.manifest.roots),
-            "classes": list(job.classes),
-            "positive_class": job.manifest.positive_class,
-            "n_images": len(rows),
-            "n_groups": int(rows.group_id.nunique()),
-            "class_counts": {label: int((rows.label == label).sum()) for label in job.classes},
-            "grouping": {kind: int(kinds.get(kind, 0)) for kind in ("patient", "copies", "image")},
-            "manifest_sha256": job.manifest.sha256(),
-            "excluded": [
-                {"dataset": row.dataset, "image_id": row.image_id, "reason": row.exclude_reason}
-                for _, row in job.manifest.excluded.iterrows()
-            ],
-            "skipped": job.manifest.skipped_rows,
-            **({"contamination": [one.content() for one in job.contamination]} if job.contamination else {}),
-        },
-        "folds": {
-            "n": job.n_folds,
-            "threads": planned_threads(job),
-            "repeats": job.n_repeats,
-            "sha256": folds_sha256(job.folds),
-            "scheme": "file" if job.config.split.file else job.config.split.scheme,
-            "unit": job.config.split.unit,
-            "leaking_groups": len(leaking_groups(job.folds, rows)),
-        },
-        "model": model_of_record(job.spec, job.n_parameters, job.tuned, job.weights, job.loaded),
-    }
+    data = Data(
+        datasets=list(job.manifest.roots),
+        classes=list(job.classes),
+        positive_class=job.manifest.positive_class,
+        n_images=len(rows),
+        n_groups=int(rows.group_id.nunique()),
+        class_counts={label: int((rows.label == label).sum()) for label in job.classes},
+        grouping={kind: int(kinds.get(kind, 0)) for kind in ("patient", "copies", "image")},
+        manifest_sha256=job.manifest.sha256(),
+        excluded=[
+            ExcludedImage(dataset=row.dataset, image_id=row.image_id, reason=row.exclude_reason)
+            for _, row in job.manifest.excluded.iterrows()
+        ],
+        skipped=job.manifest.skipped_files,
+        contamination=list(job.contamination) or None,
+    )
+    folds = Folds(
+        n=job.n_folds,
+        threads=planned_threads(job),
+        repeats=job.n_repeats,
+        sha256=folds_sha256(job.folds),
+        scheme="file" if job.config.split.file else job.config.split.scheme,
+        unit=job.config.split.unit,
+        leaking_groups=len(leaking_groups(job.folds, rows)),
+    )
+    model = model_record(job.spec, job.n_parameters, job.tuned, job.weights, job.loaded)
+    out = default_out(job.kind, job.config)
+    return new_record(job.kind, out, job.config, job.device, command, data, folds=folds, model=model)

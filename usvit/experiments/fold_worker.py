@@ -23,6 +23,7 @@ from usvit.experiments.cross_validation_setup import CrossValidationSetup
 from usvit.experiments.run_directory import RunDirectory
 from usvit.processes import exit_with_parent
 from usvit.progress import Progress
+from usvit.records.run import FoldResultRecord
 from usvit.training import SIGNALS, FitResult, Stopped
 
 UPDATE_SECONDS = 0.2
@@ -39,7 +40,7 @@ class FoldWork:
     make_trainer: Callable[..., TrainFold]
     """Function of a module: setup, store, ``statistics``, progress, ``gpu``, ``copies`` -> the function that trains."""
     setup: CrossValidationSetup
-    run_path: Path
+    run: RunDirectory
     pixels: Path
     """File of the decoded images, (N, S, S, 3) uint8, which all workers map into their memory."""
     shape: tuple[int, ...]
@@ -96,12 +97,12 @@ class _SentMessages(logging.Handler):
 class _SentRunDirectory(RunDirectory):
     """The run directory, whose ``run.json`` the main process writes."""
 
-    def __init__(self, path: Path, link: _Link):
-        super().__init__(path, {})
+    def __init__(self, run: RunDirectory, link: _Link):
+        super().__init__(run.path, run.record)
         self._link = link
 
-    def enter(self, fold: int, figures: dict[str, Any]) -> None:
-        self._link.send("enter", fold, figures)
+    def enter(self, result: FoldResultRecord) -> None:
+        self._link.send("enter", result)
         self._link.connection.recv()  # the entry is on the disk
 
 
@@ -145,7 +146,7 @@ def _train(link: _Link, work: FoldWork, progress: Progress) -> None:
     pixels = np.memmap(work.pixels, dtype=np.uint8, mode="c", shape=work.shape)
     store = PixelStore(pixels, work.lesions)
     train = work.make_trainer(work.setup, store, work.statistics, progress, work.gpu, work.copies)
-    run = _SentRunDirectory(work.run_path, link)
+    run = _SentRunDirectory(work.run, link)
     link.send("ready")
     while (fold := link.connection.recv()) is not None:
         link.send("done", train(run, fold))

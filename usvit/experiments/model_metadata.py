@@ -1,6 +1,7 @@
 """The metadata of a trained network (``model.json``): what it is, where it came from, and which images it has seen."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +13,8 @@ from usvit.config import Training
 from usvit.data.datasets import Manifest
 from usvit.data.transforms import Preprocessing
 from usvit.models import ModelSpec, Observed, OodDetector, Weights
-from usvit.records import ModelMetadata
+from usvit.records import AdapterRecord, ModelMetadata, ThresholdRecord, WeightsRecord
+from usvit.records.model import BaseRecord, OodRecord, SeenRecord
 from usvit.training import FitResult
 
 
@@ -52,87 +54,94 @@ class DownstreamSetup(TrainedSetup, Protocol):
     def manifest(self) -> Manifest: ...
 
 
+@dataclass(frozen=True)
+class Learnt:
+    """What a fold has besides the tensors of its network."""
+
+    result: FitResult
+    """What ``fit`` returned."""
+    weights_sha256: str
+    """SHA-256 of ``model.safetensors``."""
+    seen: SeenRecord
+    """What ``usvit.data.splits.leakage.write_seen`` returned."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Temperature and thresholds of a network; a value that the images do not give is None, with the reason."""
+
+    temperature: float | None
+    temperature_reason: str | None
+    thresholds: list[ThresholdRecord]
+    """Thresholds of the positive class by ``RULES``."""
+
+
 def downstream_metadata(
-    setup: DownstreamSetup, fold: int, result: FitResult, learnt: dict[str, Any], seen: dict[str, Any]
-) -> dict[str, Any]:
+    setup: DownstreamSetup, fold: int, learnt: Learnt, calibrated: Calibrated, novelty: OodRecord | str
+) -> ModelMetadata:
     """Return ``model.json`` of a fold of a cross-validation or a hold-out.
 
     Args:
         setup: The resolved run.
         fold: Number of the fold, from 0.
-        result: What ``fit`` returned.
-        learnt: ``weights_sha256``, and the entries of ``calibration_of`` and ``ood_of``.
-        seen: The entries that ``usvit.data.splits.leakage.write_seen`` returned.
+        learnt: What the training gave.
+        calibrated: What ``calibration_of`` returned.
+        novelty: The OOD detector, or the reason why there is none.
     """
-    used = setup.preprocessing
-    return {
-        "schema_version": ModelMetadata.VERSION,
-        "architecture": setup.spec.name,
-        **network_entries(setup, setup.manifest.positive_class, used.image_size, used.resize, used, used.crop),
-        "tune": setup.config.model.tune,
-        **adapter_of(setup.config, setup.weights.of_fold(fold)),
-        **learnt,
-        **training_entries(setup.config, fold, result),
-        **origin_entries(setup, fold, setup.manifest),
-        **seen,
-        "intended_use": "research only; not a medical device",
-    }
+    return ModelMetadata(
+        **common_entries(setup, fold, setup.config, setup.manifest, learnt),
+        architecture=setup.spec.name,
+        positive_class=setup.manifest.positive_class,
+        preprocessing=setup.preprocessing.record(),
+        adapter=adapter_of(setup.config, setup.weights.of_fold(fold)),
+        temperature=calibrated.temperature,
+        temperature_reason=calibrated.temperature_reason,
+        thresholds=calibrated.thresholds,
+        novelty=None if isinstance(novelty, str) else novelty,
+        novelty_reason=novelty if isinstance(novelty, str) else None,
+    )
 
 
-def adapter_of(config: Training, weights: Weights) -> dict[str, Any]:
-    """Return the metadata's entry ``adapter``; empty unless the adapters of ``model.tune=lora`` are trained.
+def adapter_of(config: Training, weights: Weights) -> AdapterRecord | None:
+    """Return the metadata's entry ``adapter``; None unless the adapters of ``model.tune=lora`` are trained.
 
     Args:
         config: The settings of the run.
         weights: The initial weights of the fold, which are the base of the adapters.
     """
     if config.model.tune != "lora":
-        return {}
+        return None
+    base = BaseRecord.model_validate({key: getattr(weights, key) for key in BaseRecord.model_fields})
     lora = config.model.lora
-    base = {key: getattr(weights, key) for key in ("source", "name", "sha256", "upstream")}
-    settings = {"rank": lora.rank, "alpha": lora.alpha, "targets": list(lora.targets)}
-    return {"adapter": {"method": "lora", **settings, "base": base}}
+    return AdapterRecord(method="lora", rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), base=base)
 
 
-def network_entries(
-    setup: TrainedSetup, positive: str | None, image_size: int, resize: str, statistics: Statistics, crop: str
+def common_entries(
+    setup: TrainedSetup, fold: int, config: Training, manifest: Manifest | None, learnt: Learnt
 ) -> dict[str, Any]:
+    """Return the entries that all metadata has."""
+    scratch = setup.weights.source == "scratch"
     return {
         "vit": dict(setup.spec.changed),
         "timm": setup.spec.architecture,
         "classes": list(setup.classes),
-        "positive_class": positive,
-        "preprocessing": {
-            "image_size": image_size,
-            "resize": resize,
-            "mean": list(statistics.mean),
-            "std": list(statistics.std),
-            "crop": crop,
-        },
-    }
-
-
-def training_entries(config: Training, fold: int, result: FitResult) -> dict[str, Any]:
-    return {
+        "tune": config.model.tune,
+        "weights_sha256": learnt.weights_sha256,
         "fold": fold,
-        "steps": result.steps,
-        "best_step": result.best_step,
+        "steps": learnt.result.steps,
+        "best_step": learnt.result.best_step,
         "recipe": config.recipe,
         "seed": config.seed,
-    }
-
-
-def origin_entries(setup: TrainedSetup, fold: int, manifest: Manifest | None) -> dict[str, Any]:
-    scratch = setup.weights.source == "scratch"
-    return {
-        "upstream": {"source": "scratch"} if scratch else setup.weights.of_fold(fold).describe(),
+        "upstream": WeightsRecord(source="scratch") if scratch else setup.weights.of_fold(fold).record(),
         "data_licenses": {} if manifest is None else manifest.licenses,
+        **dict(learnt.seen),
+        "intended_use": "research only; not a medical device",
     }
 
 
 def calibration_of(
     inner: pd.DataFrame, logits: NDArray[np.float32], classes: Sequence[str], positive: str, fold: int
-) -> dict[str, Any]:
+) -> Calibrated:
     """Fit the temperature of a fold's network and choose its thresholds on the inner validation images.
 
     Args:
@@ -141,10 +150,6 @@ def calibration_of(
         classes: The K classes.
         positive: The class that the thresholds separate from the others.
         fold: Number of the fold, from 0.
-
-    Returns:
-        The metadata's entries ``temperature``, ``temperature_reason``, and ``thresholds`` of the positive class by
-        ``RULES``. A value that the images do not give is None, with the reason.
     """
     codes = np.array([classes.index(label) for label in inner.label], dtype=np.int64)
     k, scores = classes.index(positive), logits.astype(np.float64)
@@ -158,46 +163,34 @@ def calibration_of(
         else:  # a fixed threshold needs no images
             choice = evaluation.Choice(rule.target) if rule.kind == "fixed" else evaluation.Choice(None, none)
         thresholds.append(
-            {
-                "rule": rule.name,
-                "threshold": choice.threshold,
-                "reason": choice.reason,
-                "score": f"{'plain' if isinstance(fit, evaluation.NoFit) else 'calibrated'} probability",
-                "chosen_on": f"inner validation images of fold {fold}",
-                "n_images": len(inner),
-                "n_groups": int(inner.group_id.nunique()),
-            }
+            ThresholdRecord(
+                rule=rule.name,
+                threshold=choice.threshold,
+                reason=choice.reason,
+                score=f"{'plain' if isinstance(fit, evaluation.NoFit) else 'calibrated'} probability",
+                chosen_on=f"inner validation images of fold {fold}",
+                n_images=len(inner),
+                n_groups=int(inner.group_id.nunique()),
+            )
         )
-    return {
-        "temperature": None if isinstance(fit, evaluation.NoFit) else fit.value,
-        "temperature_reason": fit.reason if isinstance(fit, evaluation.NoFit) else None,
-        "thresholds": thresholds,
-    }
+    if isinstance(fit, evaluation.NoFit):
+        return Calibrated(None, fit.reason, thresholds)
+    return Calibrated(fit.value, None, thresholds)
 
 
 def ood_of(
-    detector: OodDetector | str, content: bytes, test: Observed, group: ArrayLike, repeat: int | None = None
-) -> dict[str, Any]:
+    detector: OodDetector, content: bytes, test: Observed, group: ArrayLike, repeat: int | None = None
+) -> OodRecord:
     """Describe the OOD detector of a fold, and measure how often it flags images like the training images.
 
     Args:
-        detector: The detector that ``fit_ood_detector`` returned, or the reason why there is none.
+        detector: The detector that ``fit_ood_detector`` returned.
         content: The content of its file.
         test: The fold's n test images, on which the detector was not fitted.
         group: Group of each test image, of shape (n,); the interval of the rate counts groups.
         repeat: Number of the repeat in a repeated cross-validation, so that no image is counted twice when rates are
             pooled.
-
-    Returns:
-        The metadata's entry ``novelty``, with ``novelty_reason`` if there is no detector.
     """
-    if isinstance(detector, str):
-        return {"novelty": None, "novelty_reason": detector}
     from usvit.metrics.clustered_wilson import ShareSums, rate_record  # on use, as SciPy's distributions load slowly
 
-    rate = {
-        "part": "test",
-        **({} if repeat is None else {"repeat": repeat}),
-        **rate_record(ShareSums.of(detector.of(test) > 1, group)),
-    }
-    return {"novelty": {**detector.describe(content), "in_distribution": rate}, "novelty_reason": None}
+    return detector.record(content, rate_record(ShareSums.of(detector.of(test) > 1, group), repeat))

@@ -83,7 +83,7 @@ def train_side_by_side(
             work = FoldWork(
                 make_trainer,
                 setup,
-                run.path,
+                run,
                 pixels,
                 store.pixels.shape,
                 store.lesions,

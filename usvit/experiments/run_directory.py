@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -15,15 +15,8 @@ import usvit
 from usvit.config import identity
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, clear_partials
-from usvit.records import (
-    FileRecord,
-    RunRecord,
-    load_record,
-    load_run_record,
-    read_run_record,
-    run_hashes,
-    write_record,
-)
+from usvit.records import FileRecord, RunRecord, load_record, load_run_record, run_hashes, save_record
+from usvit.records.run import FoldResultRecord
 from usvit.representation import Summarised
 
 logger = logging.getLogger(__name__)
@@ -49,19 +42,21 @@ class RunResult(Summarised, Generic[Result]):
 class RunDirectory:
     """The folder of one run and the content of its ``run.json`` (``record``, which ``save`` writes)."""
 
-    def __init__(self, path: Path, record: dict[str, Any]):
+    def __init__(self, path: Path, record: RunRecord):
         self.path, self.record = path, record
 
     @property
     def finished(self) -> bool:
-        return self.record["state"] == "finished"
+        return self.record.state == "finished"
 
     def fold(self, number: int) -> Path:
         """Return the folder of one fold."""
         return self.path / f"fold-{number}"
 
-    def save(self) -> None:
-        write_record(self.path / "run.json", self.record, RunRecord)
+    def save(self, **changes: Any) -> None:
+        """Write ``run.json`` with other values of some keys."""
+        self.record = self.record.model_copy(update=changes)
+        save_record(self.path / "run.json", self.record)
 
     def unfinished(self, n_folds: int, last: str) -> list[int]:
         """Return the folds that are not complete yet, and log how many are.
@@ -75,11 +70,10 @@ class RunDirectory:
             logger.info(f"Resuming {self.path}: {n_folds - len(todo)} of {n_folds} folds are done.")
         return todo
 
-    def enter(self, fold: int, figures: dict[str, Any]) -> None:
-        """Write the figures of a fold to ``run.json``, in place of earlier ones."""
-        others = [result for result in self.record["results"] if result["fold"] != fold]
-        self.record["results"] = sorted([*others, {"fold": fold, **figures}], key=itemgetter("fold"))
-        self.save()
+    def enter(self, result: FoldResultRecord) -> None:
+        """Write the result of a fold to ``run.json``, in place of an earlier one."""
+        others = [one for one in self.record.results if one.fold != result.fold]
+        self.save(results=sorted([*others, result], key=attrgetter("fold")))
 
     def finish(self, seconds: float) -> None:
         """Mark the run as complete after everything else has been written.
@@ -90,30 +84,47 @@ class RunDirectory:
             (fold / "state.pt").unlink(missing_ok=True)
             clear_partials(fold)
         clear_partials(self.path)
-        self.record |= {"state": "finished", "finished": _now(), "seconds": round(seconds, 1)}
-        self.record["files"] = run_hashes(self.path)
-        self.save()
+        self.save(state="finished", finished=_now(), seconds=round(seconds, 1), files=run_hashes(self.path))
 
-    def outcome(self, model: type[Result]) -> RunResult[Result]:
-        """Read the result of a finished run.
 
-        Args:
-            model: The model of its result; its kind names the file.
+def outcome(run: Path, model: type[Result]) -> RunResult[Result]:
+    """Read the result of a finished run.
 
-        Raises:
-            UsvitError: A file is missing or damaged.
-        """
-        result = load_record(self.path / f"{model.KIND}.json", model)
-        return RunResult(self.path, result, load_run_record(self.path))
+    Args:
+        run: The run directory.
+        model: The model of its result; its kind names the file.
+
+    Raises:
+        UsvitError: A file is missing or damaged.
+    """
+    return RunResult(run, load_record(run / f"{model.KIND}.json", model), load_run_record(run))
+
+
+def begun(**sections: Any) -> RunRecord:
+    """Return the record of a run that begins now with this software.
+
+    Args:
+        **sections: All other keys of ``run.json``.
+    """
+    versions = {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
+    return RunRecord(
+        **sections,
+        state="running",
+        created=_now(),
+        finished=None,
+        usvit_version=usvit.__version__,
+        versions=versions,
+        results=[],
+    )
 
 
 @contextmanager
-def open_run(path: Path, record: dict[str, Any]) -> Iterator[RunDirectory]:
+def open_run(path: Path, record: RunRecord) -> Iterator[RunDirectory]:
     """Create a run directory, or open an existing one if it holds the same run.
 
     Args:
         path: The folder.
-        record: The description of the run (``Experiment.describe``). Its configuration, and the hashes of its images,
+        record: The description of the run (``Experiment.new_record``). Its configuration, and the hashes of its images,
             folds and weights, decide whether an existing run is the same.
 
     Raises:
@@ -123,13 +134,13 @@ def open_run(path: Path, record: dict[str, Any]) -> Iterator[RunDirectory]:
     _existing(folder, record)  # before anything is written
     with folder.opened():
         existing = _existing(folder, record)  # again: another process may have begun a run in between
-        run = RunDirectory(path, existing or {**record, **circumstances()})
+        run = RunDirectory(path, existing or record)
         if existing is None:
             run.save()
         yield run
 
 
-def _existing(folder: OutputFolder, record: dict[str, Any]) -> dict[str, Any] | None:
+def _existing(folder: OutputFolder, record: RunRecord) -> RunRecord | None:
     """Return the ``run.json`` of the folder if it is that of the same run; None if nothing has begun there.
 
     Raises:
@@ -137,32 +148,18 @@ def _existing(folder: OutputFolder, record: dict[str, Any]) -> dict[str, Any] | 
     """
     if not folder.has_record():
         return None
-    existing = read_run_record(folder.path)
+    existing = load_run_record(folder.path)
     _refuse_other_run(folder.path, existing, record)
     return existing
 
 
-def circumstances() -> dict[str, Any]:
-    """Return the entries of a new ``run.json`` that say when and with which software the run was begun."""
-    versions = {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
-    return {
-        "schema_version": RunRecord.VERSION,
-        "state": "running",
-        "created": _now(),
-        "finished": None,
-        "usvit_version": usvit.__version__,
-        "versions": versions,
-        "results": [],
-    }
-
-
-def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
-    if existing["kind"] == "evaluation":
+def _refuse_other_run(path: Path, existing: RunRecord, wanted: RunRecord) -> None:
+    if existing.kind == "evaluation":
         raise UsvitError(
             f"{path} holds an evaluation of usvit evaluate, in which nothing is trained. Nothing was changed: choose "
             "another folder with --out."
         )
-    there, here = ({"kind": record["kind"], **identity(record["config"])} for record in (existing, wanted))
+    there, here = ({"kind": record.kind, **identity(record.config.as_written())} for record in (existing, wanted))
     differing = [key for key in here if there.get(key) != here[key]]
     if differing:
         shown = "; ".join(f"{key} was {there.get(key)!r}, now {here[key]!r}" for key in differing[:4])
@@ -170,31 +167,37 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
             f"{path} holds a run with another configuration ({shown}). "
             "Nothing was changed: choose another folder with --out, or give the same settings to resume."
         )
-    parts = {"images": "data", "folds": "folds", "weights": "model", "teacher networks": "learnt_from"}
-    parts |= {"classifiers": "classifiers"}
-    for what, key in parts.items():
-        if _hash(existing.get(key, {})) != _hash(wanted.get(key, {})):
+    now = _hashes(wanted)
+    for what, before in _hashes(existing).items():
+        if before != now[what]:
             raise UsvitError(
                 f"{path} was started with different {what}, so it cannot be resumed. "
                 "Nothing was changed: choose another folder with --out."
             )
-    several = bool(wanted["config"].get("upstream"))  # the record has the network that was kept of several
-    before, now = (record.get("model", {}).get("params") for record in (existing, wanted))
-    if before is not None and now is not None and before != now and not several:
+    several = bool(wanted.config.as_written().get("upstream"))  # the record has the network that was kept of several
+    there_params, here_params = existing.model.params, wanted.model.params
+    if None not in (there_params, here_params) and there_params != here_params and not several:
         raise UsvitError(
-            f"{path} was started with a network of {before:,} parameters, and this version of usvit builds "
-            f"{wanted['model'].get('name')} with {now:,}, so it cannot be resumed. Nothing was changed: choose another "
+            f"{path} was started with a network of {there_params:,} parameters, and this version of usvit builds "
+            f"{wanted.model.name} with {here_params:,}, so it cannot be resumed. Nothing was changed: choose another "
             "folder with --out."
         )
-    if (device := existing["device"]["type"]) != wanted["device"]["type"]:
+    if (device := existing.device.type) != wanted.device.type:
         raise UsvitError(
-            f"{path} was started on {device}, and this machine would continue on {wanted['device']['type']}, "
+            f"{path} was started on {device}, and this machine would continue on {wanted.device.type}, "
             f"whose results differ. Pass --device {device}, or choose another folder with --out."
         )
 
 
-def _hash(section: dict[str, Any]) -> Any:
-    return section.get("manifest_sha256") or section.get("sha256") or section.get("weights", {}).get("sha256")
+def _hashes(record: RunRecord) -> dict[str, str | None]:
+    """Return the hash of each input of a run, which a resumed run must have, too."""
+    return {
+        "images": record.data.manifest_sha256 or record.data.sha256,
+        "folds": record.folds.sha256,
+        "weights": record.model.weights.sha256,
+        "teacher networks": None if record.learnt_from is None else record.learnt_from.sha256,
+        "classifiers": None if record.classifiers is None else record.classifiers.sha256,
+    }
 
 
 def _now() -> str:

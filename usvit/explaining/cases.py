@@ -18,6 +18,10 @@ from usvit.files import read_csv, read_parquet
 from usvit.models import fold_folders
 from usvit.progress import Progress
 from usvit.records import RunRecord, load_record
+from usvit.records.run import Config
+
+ManifestRow = dict[str, Any]
+"""A row of ``manifest.parquet``: column -> value."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class ExplainedCase:
     fold: int
     label: str
     probabilities: dict[str, float]
-    row: dict[str, Any] = field(repr=False)
+    row: ManifestRow = field(repr=False)
     """Row of the manifest."""
 
     @property
@@ -46,7 +50,7 @@ class PredictionSource:
     """Folder that the user passed, in which ``explain`` is written."""
     run: Path
     name: str
-    config: dict[str, Any] = field(repr=False)
+    config: Config = field(repr=False)
     """The configuration, as in ``run.json``."""
     folds: dict[int, Path]
     """Fold -> its folder; only these networks are used."""
@@ -86,7 +90,7 @@ def open_source(path: Path) -> PredictionSource:
             raise UsvitError(f"{folder / 'predictions.csv'} has no test rows of fold {number}.")
         tables.append(table)
     cases = _cases(pd.concat(tables, ignore_index=True), rows, run)
-    return PredictionSource(path, run, record.name or run.name, record.config.content(), folds, cases)
+    return PredictionSource(path, run, record.name or run.name, record.config, folds, cases)
 
 
 def _first_repeat(folds: dict[int, Path], record: RunRecord) -> dict[int, Path]:
@@ -106,7 +110,7 @@ def _record(run: Path, path: Path) -> RunRecord:
     return load_record(run / "run.json", RunRecord)
 
 
-def _manifest_rows(run: Path) -> dict[tuple[str, str], dict[str, Any]]:
+def _manifest_rows(run: Path) -> dict[tuple[str, str], ManifestRow]:
     path = run / "manifest.parquet"
     table = read_parquet(path, hint="It lists the images. Copy the whole run.")
     needed = ("dataset", "image_id", "path", "frame", "sha256", "mask_path")
@@ -120,7 +124,7 @@ def _manifest_rows(run: Path) -> dict[tuple[str, str], dict[str, Any]]:
     return rows  # type: ignore[return-value]
 
 
-def _cases(table: pd.DataFrame, rows: dict[tuple[str, str], dict[str, Any]], run: Path) -> tuple[ExplainedCase, ...]:
+def _cases(table: pd.DataFrame, rows: dict[tuple[str, str], ManifestRow], run: Path) -> tuple[ExplainedCase, ...]:
     classes = classes_of(table)
     order = {key: index for index, key in enumerate(rows)}
     cases = []
@@ -206,8 +210,9 @@ class CaseImages:
         Raises:
             UsvitError: a data set is missing, or has another layout.
         """
-        data = source.config.get("data") or {}
-        self.crop = (source.config.get("input") or {}).get("crop", "tissue")
+        written = source.config.as_written()
+        data = written.get("data") or {}
+        self.crop = (written.get("input") or {}).get("crop", "tissue")
         file = data.get("manifest")
         if file and Path(file).is_file():
             self.places = read_manifest(Path(file), roots, keep_ids=True).places()

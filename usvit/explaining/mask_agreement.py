@@ -15,6 +15,7 @@ from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
 from usvit.metrics.checks import group_codes
 from usvit.metrics.intervals import undefined, with_interval
 from usvit.metrics.proportions import clustered_share
+from usvit.records.explain import AgainstMasks
 
 Map = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -93,21 +94,20 @@ def score(saliency: Map, mask: Mask, group_id: str) -> MaskScore:
     )
 
 
-def summary(scores: Sequence[MaskScore]) -> dict[str, Any] | None:
+def summary(scores: Sequence[MaskScore]) -> AgainstMasks | None:
     """Return means over images with intervals over groups, for explain.json; None if no image has a mask."""
     if not scores:
         return None
     shown = [one for one in scores if one.pointing is not None and one.share is not None]
     group = np.array([one.group_id for one in shown])
-    counts = {
-        "n_images": len(shown),
-        "n_groups": len(set(group.tolist())),
-        "n_blank": len(scores) - len(shown),
-    }
-    if not shown:
-        return counts | dict.fromkeys(("pointing", "share", "area", "centre"), undefined("every map is blank", 0))
-    columns = {key: np.array([getattr(one, key) for one in shown]) for key in ("pointing", "share", "area", "centre")}
-    return counts | {key: clustered_mean(values, group) for key, values in columns.items()}
+    names = ("pointing", "share", "area", "centre")
+    if shown:
+        means = {name: clustered_mean(np.array([getattr(one, name) for one in shown]), group) for name in names}
+    else:
+        means = dict.fromkeys(names, undefined("every map is blank", 0))
+    return AgainstMasks(
+        n_images=len(shown), n_groups=len(set(group.tolist())), n_blank=len(scores) - len(shown), **means
+    )
 
 
 def clustered_mean(values: NDArray[np.float64], group: NDArray[Any], *, n_resamples: int = N_RESAMPLES) -> Estimate:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,8 @@ from usvit.explaining.pictures import write_filters, write_similarity
 from usvit.explaining.residuals import BranchRatios, branch_ratios
 from usvit.explaining.token_layout import anatomy_of
 from usvit.progress import Progress, task
+from usvit.records import ExplanationRecord
+from usvit.records.explain import BranchNorms, LayerRecord, MixingRecord
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,9 @@ class ImageBatches:
     n: int
     told: str
     """What they are, in titles."""
-    entry: dict[str, Any]
-    """What explain.json says about them."""
 
 
-def show_parameters(method: str, subject: ExplainedNetwork, folder: Path, layers: Sequence[str]) -> dict[str, Any]:
+def show_parameters(method: str, subject: ExplainedNetwork, folder: Path, layers: Sequence[str]) -> ExplanationRecord:
     """Draw ``positions``, ``filters`` or ``mixing`` into a folder and return the entry of explain.json.
 
     Raises:
@@ -60,7 +59,7 @@ def show_parameters(method: str, subject: ExplainedNetwork, folder: Path, layers
 
 def show_means(
     method: str, subject: ExplainedNetwork, folder: Path, images: ImageBatches, progress: Progress
-) -> dict[str, Any]:
+) -> ExplanationRecord:
     """Draw ``distance`` or ``residuals`` into a folder and return the entry of explain.json.
 
     Raises:
@@ -69,7 +68,7 @@ def show_means(
     return (_distance if method == "distance" else _residuals)(subject, folder, images, progress)
 
 
-def _distance(subject: ExplainedNetwork, folder: Path, images: ImageBatches, progress: Progress) -> dict[str, Any]:
+def _distance(subject: ExplainedNetwork, folder: Path, images: ImageBatches, progress: Progress) -> ExplanationRecord:
     anatomy = anatomy_of(subject.model, subject.name)
     parts: list[list[Distances]] = []
     with task(progress, "attention distance", images.n, "images") as advance:
@@ -87,24 +86,23 @@ def _distance(subject: ExplainedNetwork, folder: Path, images: ImageBatches, pro
     uniform = float(patch_distances(anatomy, subject.image_size).mean())
     name = "distance.png"
     write_distances(folder / name, layers, uniform, f"{subject.name}, {subject.origin}: {images.told}")
-    return {
-        "source": SOURCES["distance"],
-        **images.entry,
-        "uniform": uniform,
-        "image_size": subject.image_size,
-        "layers": [
-            {
-                "layer": layer.layer,
-                "heads": layer.distance.double().mean(dim=0).tolist(),
-                "prefix_share": layer.prefix_share.double().mean(dim=0).tolist(),
-            }
+    return ExplanationRecord(
+        source=SOURCES["distance"],
+        uniform=uniform,
+        image_size=subject.image_size,
+        layers=[
+            LayerRecord(
+                layer=layer.layer,
+                heads=layer.distance.double().mean(dim=0).tolist(),
+                prefix_share=layer.prefix_share.double().mean(dim=0).tolist(),
+            )
             for layer in layers
         ],
-        "file": name,
-    }
+        file=name,
+    )
 
 
-def _residuals(subject: ExplainedNetwork, folder: Path, images: ImageBatches, progress: Progress) -> dict[str, Any]:
+def _residuals(subject: ExplainedNetwork, folder: Path, images: ImageBatches, progress: Progress) -> ExplanationRecord:
     parts: list[list[BranchRatios]] = []
     with task(progress, "residual branches", images.n, "images") as advance:
         for batch in images.batches:
@@ -120,51 +118,50 @@ def _residuals(subject: ExplainedNetwork, folder: Path, images: ImageBatches, pr
     ]
     name = "residuals.png"
     write_ratios(folder / name, layers, f"{subject.name}, {subject.origin}: {images.told}")
-    return {
-        "source": SOURCES["residuals"],
-        **images.entry,
-        "image_size": subject.image_size,
-        "residuals": [
-            {"layer": layer.layer, "attention": float(layer.attention.mean()), "mlp": float(layer.mlp.mean())}
+    return ExplanationRecord(
+        source=SOURCES["residuals"],
+        image_size=subject.image_size,
+        residuals=[
+            BranchNorms(layer=layer.layer, attention=float(layer.attention.mean()), mlp=float(layer.mlp.mean()))
             for layer in layers
         ],
-        "file": name,
-    }
+        file=name,
+    )
 
 
-def _positions(subject: ExplainedNetwork, folder: Path) -> dict[str, Any]:
+def _positions(subject: ExplainedNetwork, folder: Path) -> ExplanationRecord:
     similarity = position_similarity(subject.model, subject.name)
     name = "positions.png"
     write_similarity(folder / name, similarity, f"{subject.name}, {subject.origin}: position embeddings")
     same_row, same_column, others = similarity.mean_of_pairs()
-    return {
-        "source": SOURCES["positions"],
-        "fold": subject.fold,
-        "grid": list(similarity.grid),
-        "same_row": same_row,
-        "same_column": same_column,
-        "others": others,
-        "file": name,
-    }
+    return ExplanationRecord(
+        source=SOURCES["positions"],
+        fold=subject.fold,
+        grid=list(similarity.grid),
+        same_row=same_row,
+        same_column=same_column,
+        others=others,
+        file=name,
+    )
 
 
-def _filters(subject: ExplainedNetwork, folder: Path) -> dict[str, Any]:
+def _filters(subject: ExplainedNetwork, folder: Path) -> ExplanationRecord:
     filters = filter_components(subject.model, subject.name)
     name = "filters.png"
     title = f"{subject.name}, {subject.origin}: components of {filters.n_filters} filters ({filters.layer})"
     write_filters(folder / name, filters, title)
-    return {
-        "source": SOURCES["filters"],
-        "fold": subject.fold,
-        "layer": filters.layer,
-        "n_filters": filters.n_filters,
-        "size": list(filters.components.shape[1:3]),
-        "explained": filters.explained.tolist(),
-        "file": name,
-    }
+    return ExplanationRecord(
+        source=SOURCES["filters"],
+        fold=subject.fold,
+        layer=filters.layer,
+        n_filters=filters.n_filters,
+        size=list(filters.components.shape[1:3]),
+        explained=filters.explained.tolist(),
+        file=name,
+    )
 
 
-def _mixing(subject: ExplainedNetwork, folder: Path, layers: Sequence[str]) -> dict[str, Any]:
+def _mixing(subject: ExplainedNetwork, folder: Path, layers: Sequence[str]) -> ExplanationRecord:
     grid, found = mixing_layers(subject.model, subject.name)
     drawn = choose_layers([one.layer for one in found], layers or ("all",), subject.name)
     files = {at: f"mixing-{at + 1:02d}.png" for at in drawn}
@@ -173,19 +170,16 @@ def _mixing(subject: ExplainedNetwork, folder: Path, layers: Sequence[str]) -> d
         write_rows(folder / file, found[at].rows, grid, title)
     name = "mixing-sparsity.png"
     write_sparsity(folder / name, found, f"{subject.name}, {subject.origin}: sparsity")
-    return {
-        "source": SOURCES["mixing"],
-        "fold": subject.fold,
-        "grid": list(grid),
-        "threshold": THRESHOLD,
-        "mixing": [
-            {
-                "layer": one.layer,
-                "sparsity": one.sparsity,
-                "mlp_sparsity": list(one.mlp_sparsity),
-                "file": files.get(at),
-            }
+    return ExplanationRecord(
+        source=SOURCES["mixing"],
+        fold=subject.fold,
+        grid=list(grid),
+        threshold=THRESHOLD,
+        mixing=[
+            MixingRecord(
+                layer=one.layer, sparsity=one.sparsity, mlp_sparsity=list(one.mlp_sparsity), file=files.get(at)
+            )
             for at, one in enumerate(found)
         ],
-        "file": name,
-    }
+        file=name,
+    )

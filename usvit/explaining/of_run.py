@@ -42,6 +42,8 @@ from usvit.explaining.saliency import refuse_without_monai
 from usvit.files import refuse_linked_folders, sha256_of_file
 from usvit.models import TrainedModel, load_trained
 from usvit.progress import task
+from usvit.records import ExplainedImage, ExplainRecord, ExplanationRecord
+from usvit.records.explain import MaskAgreement, MaskScores
 from usvit.reports import may_show
 
 
@@ -82,17 +84,16 @@ def explain_run(path: Path, request: ExplainRequest) -> Explanation:
         return work.network(method, cases)
 
 
-def _head(source: PredictionSource, trained: TrainedModel, folds: set[int]) -> dict[str, Any]:
-    return {
-        "run": source.name,
-        "model": trained.spec.name,
-        "classes": list(trained.classes),
-        "positive_class": trained.positive,
-        "image_size": trained.preprocessing.image_size,
-        "weights_sha256": {
-            str(fold): sha256_of_file(source.folds[fold] / "model.safetensors") for fold in sorted(folds)
-        },
-    }
+def _head(source: PredictionSource, trained: TrainedModel, folds: set[int]) -> ExplainRecord:
+    return ExplainRecord(
+        run=source.name,
+        model=trained.spec.name,
+        classes=list(trained.classes),
+        positive_class=trained.positive,
+        image_size=trained.preprocessing.image_size,
+        weights_sha256={str(fold): sha256_of_file(source.folds[fold] / "model.safetensors") for fold in sorted(folds)},
+        methods={},
+    )
 
 
 class _RunWork:
@@ -108,7 +109,7 @@ class _RunWork:
         """Draw a picture of each image, and score its map against the lesion mask."""
         pixels = CaseImages(self.source, self.roots, self.progress)
         licences = self.first.metadata.data_licenses
-        entries: dict[tuple[str, str], dict[str, Any]] = {}
+        entries: dict[tuple[str, str], ExplainedImage] = {}
         scores: dict[tuple[str, str], MaskScore] = {}
         hidden: set[str] = set()
         layer, grid, shown, done = None, None, None, 0
@@ -144,16 +145,16 @@ class _RunWork:
                     done += 1
                     advance(done)
         order = [(case.dataset, case.image_id) for case in cases]
-        entry = {
-            "source": SOURCES[method],
-            "part": "test",
-            "layer": layer,
-            **({} if shown is None else {"shown_layers": list(shown)}),
-            "grid": grid,
-            "images": [entries[key] for key in order],
-            "against_masks": summary([scores[key] for key in order if key in scores]),
-        }
-        written = self.record.put(method, entry)
+        shown_maps = ExplanationRecord(
+            source=SOURCES[method],
+            part="test",
+            layer=layer,
+            shown_layers=None if shown is None else list(shown),
+            grid=grid,
+            images=[entries[key] for key in order],
+            against_masks=summary([scores[key] for key in order if key in scores]),
+        )
+        written = self.record.put(method, shown_maps)
         return Explanation(self.record.folder, method, written, tuple(sorted(hidden)))
 
     def _batches(self, cases: list[ExplainedCase], size: int) -> Iterator[tuple[TrainedModel, list[ExplainedCase]]]:
@@ -183,7 +184,7 @@ class _RunWork:
         found: MethodMaps,
         image: Any,
         mask: Mask | None,
-    ) -> tuple[dict[str, Any], MaskScore | None]:
+    ) -> tuple[ExplainedImage, MaskScore | None]:
         size = self.first.preprocessing.image_size
         fitted = [fitted_to(one, size) for one in found.maps]
         scored = None if mask is None else score(fitted[found.scored], mask, case.group_id)
@@ -200,23 +201,24 @@ class _RunWork:
         titles = (what,) if len(fitted) == 1 else found.titles
         panels = [Panel(title, one) for title, one in zip(titles, fitted, strict=True)]
         write_maps(self.record.folder / name, heading, image, mask, panels, found.per_row)
-        entry: dict[str, Any] = {
-            "dataset": case.dataset,
-            "image_id": case.image_id,
-            "group_id": case.group_id,
-            "fold": case.fold,
-            "label": case.label,
-            "predicted": case.predicted,
-            "probabilities": case.probabilities,
-            "class": of_class,
-            "file": name,
-            "shows_image": image is not None,
-            "blank": blank,
-            "mask": scored and {"area": scored.area, "pointing": scored.pointing, "share": scored.share},
-        }
-        if heads and mask is not None:
-            of_heads = [score(one, mask, case.group_id) for one in heads]
-            entry["heads"] = [{"pointing": one.pointing, "share": one.share} for one in of_heads]
+        of_heads = [score(one, mask, case.group_id) for one in heads] if mask is not None else []
+        entry = ExplainedImage(
+            dataset=case.dataset,
+            image_id=case.image_id,
+            group_id=case.group_id,
+            fold=case.fold,
+            label=case.label,
+            predicted=case.predicted,
+            probabilities=case.probabilities,
+            class_=of_class,
+            file=name,
+            shows_image=image is not None,
+            blank=blank,
+            mask=None
+            if scored is None
+            else MaskAgreement(area=scored.area, pointing=scored.pointing, share=scored.share),
+            heads=[MaskScores(pointing=one.pointing, share=one.share) for one in of_heads] or None,
+        )
         return entry, scored
 
     def network(self, method: str, cases: list[ExplainedCase]) -> Explanation:
@@ -225,10 +227,11 @@ class _RunWork:
         size = self.first.preprocessing.image_size
         subject = ExplainedNetwork(self.first.model, self.first.spec.name, f"fold {fold}", fold, size)
         if method in MEANS:
-            entry = {"part": "test", "fold": fold, "n_images": len(cases)}
-            entry["n_groups"] = len({case.group_id for case in cases})
-            images = ImageBatches(self._inputs(cases), len(cases), f"{len(cases)} test images", entry)
+            n = len(cases)
+            images = ImageBatches(self._inputs(cases), n, f"{n} test images")
+            groups = {"n_images": n, "n_groups": len({case.group_id for case in cases})}
             shown = show_means(method, subject, self.record.folder, images, self.progress)
+            shown = shown.model_copy(update={"part": "test", "fold": fold, **groups})
         else:
             shown = show_parameters(method, subject, self.record.folder, self.request.settings.layers)
         return Explanation(self.record.folder, method, self.record.put(method, shown))

@@ -36,6 +36,7 @@ from usvit.explaining.saliency import refuse_without_monai
 from usvit.files import refuse_linked_folders
 from usvit.models import UPSTREAM, FixedNetwork, resolve_networks
 from usvit.progress import task
+from usvit.records import ExplainedImage, ExplainRecord, ExplanationRecord
 from usvit.wording import plural
 
 N_TOP = 5
@@ -76,10 +77,10 @@ def explain_weights(choice: str, request: ExplainRequest) -> Explanation:
     with record.opened():
         if images is not None:
             told = f"{plural(len(images.rows), 'image')} of {images.label}"
-            entry = {"images_of": images.label, "n_images": len(images.rows)}
             inputs = (tensor for _, _, tensor in images.batches(network.view, BATCH))
-            batches = ImageBatches(inputs, len(images.rows), told, entry)
+            batches = ImageBatches(inputs, len(images.rows), told)
             shown = show_means(method, subject, record.folder, batches, request.progress)
+            shown = shown.model_copy(update={"images_of": images.label, "n_images": len(images.rows)})
         else:
             shown = show_parameters(method, subject, record.folder, request.settings.layers)
         return Explanation(record.folder, method, record.put(method, shown))
@@ -97,16 +98,17 @@ def _folder(choice: str, network: FixedNetwork, request: ExplainRequest) -> Path
     return Path("runs") / re.sub("[=:/]", "-", f"explain-{network.name}")
 
 
-def _head(network: FixedNetwork) -> dict[str, Any]:
-    return {
-        "run": network.name,
-        "model": network.spec.name,
-        "classes": list(network.classes),
-        "positive_class": None,
-        "image_size": network.view.image_size,
-        "weights_sha256": {"0": network.weights.sha256},
-        "preprocessing": network.view.describe(),
-    }
+def _head(network: FixedNetwork) -> ExplainRecord:
+    return ExplainRecord(
+        run=network.name,
+        model=network.spec.name,
+        classes=list(network.classes),
+        positive_class=None,
+        image_size=network.view.image_size,
+        weights_sha256={"0": network.weights.sha256 or ""},
+        preprocessing=network.view.record(),
+        methods={},
+    )
 
 
 class _Maps:
@@ -125,22 +127,22 @@ class _Maps:
         self.shows = request.settings.include_images or images.may_show
 
     def draw(self, method: str) -> Explanation:
-        entries: list[dict[str, Any]] = []
+        entries: list[ExplainedImage] = []
         found: MethodMaps | None = None
         with task(self.request.progress, PLAIN[method], len(self.images.rows), "images") as advance:
             for row, pixels, probabilities, found in self._maps(method):
                 entries.append(self._picture(method, row, pixels, probabilities, found))
                 advance(len(entries))
         assert found is not None
-        entry = {
-            "source": SOURCES[method],
-            "images_of": self.images.label,
-            "layer": found.layer,
-            **({} if found.layers is None else {"shown_layers": list(found.layers)}),
-            "grid": list(found.maps.shape[-2:]),
-            "images": entries,
-            "against_masks": None,
-        }
+        entry = ExplanationRecord(
+            source=SOURCES[method],
+            images_of=self.images.label,
+            layer=found.layer,
+            shown_layers=None if found.layers is None else list(found.layers),
+            grid=list(found.maps.shape[-2:]),
+            images=entries,
+            against_masks=None,
+        )
         hidden = () if self.shows else (self.images.label,)
         return Explanation(self.record.folder, method, self.record.put(method, entry), hidden)
 
@@ -178,7 +180,7 @@ class _Maps:
             return [self.request.settings.target]
         return list(top)[: N_MAPS if method == "attention" and maps_by_class(self.model) else 1]
 
-    def _picture(self, method: str, row: int, pixels: Any, top: dict[str, float], found: MethodMaps) -> dict[str, Any]:
+    def _picture(self, method: str, row: int, pixels: Any, top: dict[str, float], found: MethodMaps) -> ExplainedImage:
         """Draw the picture of one image and return its entry of explain.json."""
         network, images = self.network, self.images
         image_id, label = images.name(row), images.class_of(row)
@@ -201,17 +203,17 @@ class _Maps:
         panels = [Panel(title, one) for title, one in zip(titles, fitted, strict=True)]
         name = file_name(method, images.label.replace(":", "-"), image_id)
         write_maps(self.record.folder / name, heading, pixels if self.shows else None, None, panels, found.per_row)
-        return {
-            "dataset": images.label,
-            "image_id": image_id,
-            "group_id": None,
-            "fold": None,
-            "label": label,
-            "predicted": predicted,
-            "probabilities": top,
-            "class": of_classes[0] if of_classes else None,
-            "file": name,
-            "shows_image": self.shows,
-            "blank": blank,
-            "mask": None,
-        }
+        return ExplainedImage(
+            dataset=images.label,
+            image_id=image_id,
+            group_id=None,
+            fold=None,
+            label=label,
+            predicted=predicted,
+            probabilities=top,
+            class_=of_classes[0] if of_classes else None,
+            file=name,
+            shows_image=self.shows,
+            blank=blank,
+            mask=None,
+        )

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder
-from usvit.records import ExplainRecord, ExplanationRecord, read_record, write_record
+from usvit.records import ExplainRecord, ExplanationRecord, load_record, save_record
 
 EXPLANATION_FILE = "explain.json"
 
@@ -43,18 +42,18 @@ class Explanation:
 class ExplainWriter:
     """Writes ``explain.json``, to which the results of methods are added."""
 
-    def __init__(self, folder: Path, head: dict[str, Any]):
+    def __init__(self, folder: Path, record: ExplainRecord):
         """Open a folder.
 
         Args:
             folder: a new or empty folder, or one with explanations of the same networks.
-            head: all keys except ``methods``.
+            record: what is to be written, without methods.
 
         Raises:
             UsvitError: the folder holds other files; nothing in it is changed.
         """
         self.folder, self._output = folder, OutputFolder(folder, "an explanation", EXPLANATION_FILE)
-        self.content: dict[str, Any] = {"schema_version": ExplainRecord.VERSION, **head, "methods": {}}
+        self.record = record
         self._add_earlier()
 
     @contextmanager
@@ -72,33 +71,32 @@ class ExplainWriter:
         """Take over the methods that explain.json has already."""
         if not self._output.has_record():
             return
-        before = read_record(self.folder / EXPLANATION_FILE, ExplainRecord)
+        before = load_record(self.folder / EXPLANATION_FILE, ExplainRecord)
         self._refuse_other(before)
-        weights = {**before["weights_sha256"], **self.content["weights_sha256"]}
-        self.content |= {"methods": before["methods"], "weights_sha256": dict(sorted(weights.items()))}
+        weights = dict(sorted((before.weights_sha256 | self.record.weights_sha256).items()))
+        self.record = self.record.model_copy(update={"methods": before.methods, "weights_sha256": weights})
 
-    def _refuse_other(self, before: dict[str, Any]) -> None:
-        mine = self.content["weights_sha256"]
-        if any(sha != mine.get(fold, sha) for fold, sha in before["weights_sha256"].items()) or any(
-            before.get(key) != self.content[key] for key in ("run", "model", "classes")
+    def _refuse_other(self, before: ExplainRecord) -> None:
+        mine = self.record
+        if any(sha != mine.weights_sha256.get(fold, sha) for fold, sha in before.weights_sha256.items()) or (
+            (before.run, before.model, before.classes) != (mine.run, mine.model, mine.classes)
         ):
             raise UsvitError(
-                f"{self.folder} holds explanations of other networks ({before['run']}, {before.get('model')}). Nothing "
+                f"{self.folder} holds explanations of other networks ({before.run}, {before.model}). Nothing "
                 "was changed. Remove it, or choose another folder with --out."
             )
 
-    def put(self, method: str, entry: dict[str, Any]) -> ExplanationRecord:
+    def put(self, method: str, entry: ExplanationRecord) -> ExplanationRecord:
         """Write the entry of a method and return it. It replaces an earlier one, whose pictures are deleted."""
-        old = _files(self.content["methods"].get(method, {}))
-        self.content["methods"][method] = entry
-        record = write_record(self.folder / EXPLANATION_FILE, self.content, ExplainRecord)
-        for name in old - _files(entry):
+        earlier = self.record.methods.get(method)
+        self.record = self.record.model_copy(update={"methods": {**self.record.methods, method: entry}})
+        save_record(self.folder / EXPLANATION_FILE, self.record)
+        for name in _files(earlier) - _files(entry) if earlier else ():
             if Path(name).name == name and name.endswith(".png"):  # do not follow paths from a file
                 (self.folder / name).unlink(missing_ok=True)
-        return record.methods[method]
+        return entry
 
 
-def _files(entry: dict[str, Any]) -> set[str]:
-    parts = [*(entry.get("images") or []), *(entry.get("mixing") or [])]
-    files = [entry.get("file"), *(part.get("file") for part in parts)]
-    return {file for file in files if isinstance(file, str)}
+def _files(entry: ExplanationRecord) -> set[str]:
+    files = [entry.file, *(one.file for one in entry.images or []), *(one.file for one in entry.mixing or [])]
+    return {file for file in files if file is not None}

@@ -1,11 +1,9 @@
 """The source of an export: a trained network or one of the zoo, with its model metadata."""
 
-import functools
 import hashlib
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save as safetensors_bytes
@@ -14,7 +12,7 @@ from torch import nn
 import usvit
 from usvit.config.exporting import ExportSettings
 from usvit.config.fields import given_fields
-from usvit.data.splits import COLLECTIONS, FILES, GAPS, SeenImages, passed_on, seen_by, seen_by_weights
+from usvit.data.splits import SeenImages, passed_on, seen_by, seen_by_weights
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError, unknown
 from usvit.files import read_bytes
@@ -30,16 +28,8 @@ from usvit.models import (
     read_ood_detector,
     resolve_weights,
 )
-from usvit.records import (
-    ClassifierMetadata,
-    ExportedMetadata,
-    MetricsRecord,
-    ModelMetadata,
-    check_record,
-    load_record,
-    read_record,
-    write_record,
-)
+from usvit.records import ClassifierMetadata, ExportedMetadata, MetricsRecord, load_record, save_record
+from usvit.records.model import ExportedLicenses, ExportedRecord, MeasuredRecord, SeenCopies
 
 INTENDED_USE = "research only; not a medical device"
 
@@ -50,7 +40,7 @@ class ExportSource:
 
     model: nn.Module
     """Maps (B, 3, S, S) float32, normalised, to (B, K) logits."""
-    content: dict[str, Any] = field(repr=False)
+    metadata: ExportedMetadata = field(repr=False)
     """Content of ``model.json``."""
     preprocessing: Preprocessing
     weights: bytes
@@ -63,8 +53,8 @@ class ExportSource:
     def without_descriptions(self) -> "ExportSource":
         """Return a copy without the near-duplicate descriptions of the images that the network has seen."""
         seen = self.seen.without_descriptions()
-        copies = {FILES: [], GAPS: [gap.content() for gap in seen.gaps]}
-        return replace(self, content={**self.content, "seen_copies": copies}, seen=seen)
+        copies = SeenCopies(files=[], gaps=list(seen.gaps))
+        return replace(self, metadata=self.metadata.model_copy(update={"seen_copies": copies}), seen=seen)
 
     def write_metadata(self, folder: Path, *, with_ood: bool) -> None:
         """Write ``model.json``, and the files of hashes and near-duplicate descriptions that it names.
@@ -73,14 +63,8 @@ class ExportSource:
             folder: folder to write into.
             with_ood: whether the format provides the features for OOD detection.
         """
-        content = self.content if with_ood else without_ood(self.content)
-        write_record(folder / "model.json", content, ExportedMetadata)
+        save_record(folder / "model.json", self.metadata if with_ood else without_ood(self.metadata))
         self.seen.copy_files(folder)
-
-    @functools.cached_property
-    def metadata(self) -> ExportedMetadata:
-        """Content of ``model.json`` as a record."""
-        return check_record(self.content, ExportedMetadata, Path("model.json"))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -135,11 +119,12 @@ def open_source(name: str, settings: ExportSettings = USUAL) -> ExportSource:
 
 def _of_run(folder: Path) -> ExportSource:
     trained, inside = load_trained(folder), only_fold(folder)
-    content = read_record(inside / "model.json", ClassifierMetadata)
-    content.pop("adapter", None)  # the exported weights are whole: adapters are merged into those of their base
-    if "measured" not in content:
-        content["measured"] = _measured(folder, trained.metadata.fold or 0)
-    source = _source(trained.model, content, trained.preprocessing, paper=trained.spec.source)
+    metadata = load_record(inside / "model.json", ClassifierMetadata)
+    changes: dict[str, object] = {"adapter": None}  # the exported weights are whole: adapters are merged into the base
+    if "measured" not in metadata.model_fields_set:
+        changes["measured"] = _measured(folder, trained.metadata.fold or 0)
+    metadata = metadata.model_copy(update=changes)
+    source = _source(trained.model, metadata, trained.preprocessing, paper=trained.spec.source)
     source = replace(source, seen=seen_by(trained.metadata, inside))
     if read_ood_detector(inside, trained.metadata) is None:
         return source
@@ -163,59 +148,51 @@ def of_spec(
     model = build_model(spec, found, n_classes=len(classes), image_size=image_size).eval()
     preprocessing = Preprocessing(image_size, "pad", *input_statistics(spec))
     seen = seen_by_weights(found)
-    inherited = passed_on(seen)
-    content = {
-        "schema_version": ModelMetadata.VERSION,
-        "architecture": spec.name,
-        "vit": dict(spec.changed),
-        "timm": spec.architecture,
-        "classes": list(classes),
-        "positive_class": positive,
-        "preprocessing": {
-            "image_size": image_size,
-            "resize": preprocessing.resize,
-            "mean": list(preprocessing.mean),
-            "std": list(preprocessing.std),
-            "crop": preprocessing.crop,
-        },
-        "temperature": None,
-        "thresholds": [],
-        "head": "untrained",
-        "upstream": found.describe(),
-        "data_licenses": {},
-        "seen_sha256": {"train": [], "val": [], **inherited["seen_sha256"]},
-        "seen_copies": inherited["seen_copies"],
-        **({COLLECTIONS: inherited[COLLECTIONS]} if COLLECTIONS in inherited else {}),
-        "measured": None,
-    }
-    return replace(_source(model, content, preprocessing, paper=spec.source), seen=seen)
+    metadata = ClassifierMetadata(
+        architecture=spec.name,
+        vit=dict(spec.changed),
+        timm=spec.architecture,
+        classes=list(classes),
+        positive_class=positive,
+        preprocessing=preprocessing.record(),
+        temperature=None,
+        thresholds=[],
+        head="untrained",
+        upstream=found.record(),
+        data_licenses={},
+        **dict(passed_on(seen)),
+        intended_use=INTENDED_USE,
+        measured=None,
+    )
+    return replace(_source(model, metadata, preprocessing, paper=spec.source), seen=seen)
 
 
-def without_ood(content: dict[str, Any]) -> dict[str, Any]:
+def without_ood(metadata: ExportedMetadata) -> ExportedMetadata:
     """Return the metadata for a format that provides no features, so that OOD detection is impossible."""
-    if not content.get("novelty"):
-        return content
-    return {**content, "novelty": None, "novelty_reason": "this format of export does not carry it"}
+    if metadata.novelty is None:
+        return metadata
+    return metadata.model_copy(update={"novelty": None, "novelty_reason": "this format of export does not carry it"})
 
 
-def _source(model: nn.Module, content: dict[str, Any], preprocessing: Preprocessing, paper: str) -> ExportSource:
+def _source(model: nn.Module, metadata: ClassifierMetadata, preprocessing: Preprocessing, paper: str) -> ExportSource:
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     weights = safetensors_bytes(state)
-    exported = {
-        "usvit_version": usvit.__version__,
-        "versions": {name: version(name) for name in ("torch", "timm")},
-        "weights_sha256": hashlib.sha256(weights).hexdigest(),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "paper": paper,
-        "licenses": {"first_weights": content["upstream"].get("license"), "data": content["data_licenses"]},
-    }
-    content = {**content, "intended_use": INTENDED_USE, "exported": exported}
-    if "weights_sha256" in content:  # the same weights may be stored as different bytes
-        content["weights_sha256"] = exported["weights_sha256"]
-    return ExportSource(model.eval(), content, preprocessing, weights)
+    exported = ExportedRecord(
+        usvit_version=usvit.__version__,
+        versions={name: version(name) for name in ("torch", "timm")},
+        weights_sha256=hashlib.sha256(weights).hexdigest(),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        paper=paper,
+        licenses=ExportedLicenses(first_weights=metadata.upstream.license, data=metadata.data_licenses),
+    )
+    changes: dict[str, object] = {"intended_use": INTENDED_USE, "exported": exported}
+    if metadata.weights_sha256 is not None:  # the same weights may be stored as different bytes
+        changes["weights_sha256"] = exported.weights_sha256
+    content = metadata.model_copy(update=changes).content()
+    return ExportSource(model.eval(), ExportedMetadata.model_validate(content), preprocessing, weights)
 
 
-def _measured(folder: Path, fold: int) -> dict[str, Any] | None:
+def _measured(folder: Path, fold: int) -> MeasuredRecord | None:
     """Return the test metrics of this network from its run; None if the run is not finished."""
     file = next(
         (place / "metrics.json" for place in (folder, folder.parent) if (place / "metrics.json").is_file()), None
@@ -227,10 +204,10 @@ def _measured(folder: Path, fold: int) -> dict[str, Any] | None:
     if row is None:
         return None
     positive = f"{metrics.positive_class}_vs_rest"
-    return {
-        "images": row.n_images,
-        "groups": row.n_groups,
-        "accuracy": row.accuracy.value,
-        "balanced_accuracy": row.balanced_accuracy.value,
-        f"auc_{positive}": row.auc[positive].value,
-    }
+    return MeasuredRecord(
+        images=row.n_images,
+        groups=row.n_groups,
+        accuracy=row.accuracy.value,
+        balanced_accuracy=row.balanced_accuracy.value,
+        **{f"auc_{positive}": row.auc[positive].value},
+    )

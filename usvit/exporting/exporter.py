@@ -10,11 +10,11 @@ from usvit.config.keywords import takes_settings
 from usvit.errors import UsvitError, unknown
 from usvit.exporting import to_monai, to_onnx
 from usvit.exporting.exportable import NOVELTY_FILE, ExportSource, open_source
-from usvit.exporting.folder import EXPORT_FILE, finished, identity, output_folder, staged
+from usvit.exporting.folder import EXPORT_FILE, finished, hashes_of, identity, output_folder, staged
 from usvit.exporting.model_card import model_card
 from usvit.exporting.verification import Checked
 from usvit.files import write_text
-from usvit.records import ExportRecord, load_record
+from usvit.records import ExportRecord, save_record
 
 FORMATS = ("safetensors", "onnx", "monai")
 _NEEDS = {"onnx": to_onnx.NEEDS, "monai": to_monai.NEEDS}
@@ -73,16 +73,24 @@ def export(
 
 def write_export(source: ExportSource, format_: str, out: Path) -> Exported:
     """Export a network that is already loaded; see ``export``."""
-    record = identity(source, format_)
-    if before := finished(out, record):
+    wanted = identity(source, format_)
+    if before := finished(out, wanted):
         return Exported(out, before, new=False)
-    record |= {"architecture": source.metadata.architecture, "classes": list(source.classes)}
-    with staged(out, record) as folder:
+    with staged(out) as folder:
         checked = _WRITERS[format_](source, folder)
-        record["checked"] = str(checked) if checked else None
         card = folder / "docs" / "README.md" if format_ == "monai" else folder / "README.md"
         write_text(card, model_card(source.metadata, format_, str(checked or "")))
-    return Exported(out, load_record(out / EXPORT_FILE, ExportRecord), new=True)
+        record = ExportRecord.model_validate(
+            {
+                **wanted,
+                "architecture": source.metadata.architecture,
+                "classes": source.metadata.classes,
+                "checked": str(checked) if checked else None,
+                "files": hashes_of(folder),
+            }
+        )
+        save_record(folder / EXPORT_FILE, record)
+    return Exported(out, record, new=True)
 
 
 def _write_safetensors(source: ExportSource, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,18 @@ import usvit
 from usvit.errors import UsvitError
 from usvit.exporting.exportable import ExportSource
 from usvit.files import OutputFolder, sha256_of_file, sha256_of_text
-from usvit.records import ExportRecord, load_record, write_record
+from usvit.records import ExportRecord, load_record
 
 EXPORT_FILE = "export.json"
 
 
-def identity(source: ExportSource, format_: str) -> dict[str, Any]:
+def identity(source: ExportSource, format_: str) -> dict[str, str]:
     """Return what identifies an export: format, version of usvit, and hashes of weights and metadata."""
     return {
-        "schema_version": ExportRecord.VERSION,
         "format": format_,
         "usvit_version": usvit.__version__,
         "weights_sha256": source.metadata.exported.weights_sha256,
-        "metadata_sha256": sha256_of_text(canonical(source.content)),
+        "metadata_sha256": sha256_of_text(canonical(source.metadata.content())),
     }
 
 
@@ -32,7 +31,7 @@ def output_folder(out: Path) -> OutputFolder:
     return OutputFolder(out, "an export", EXPORT_FILE)
 
 
-def finished(out: Path, wanted: dict[str, Any]) -> ExportRecord | None:
+def finished(out: Path, wanted: Mapping[str, str]) -> ExportRecord | None:
     """Return the record of a complete earlier export of the same network in ``out``; None if there is none.
 
     Raises:
@@ -50,18 +49,13 @@ def finished(out: Path, wanted: dict[str, Any]) -> ExportRecord | None:
 
 
 @contextmanager
-def staged(out: Path, record: dict[str, Any]) -> Iterator[Path]:
-    """Yield a temporary folder, which is renamed to ``out`` if the block succeeds and deleted if it fails.
-
-    At the end, ``record`` is written as ``export.json``, with the SHA-256 of every file.
-    """
+def staged(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder, which is renamed to ``out`` if the block succeeds and deleted if it fails."""
     new_parents = [parent for parent in out.absolute().parents if not parent.exists()]
     try:
         with output_folder(out).staged() as partial:
             yield partial
-            files = sorted(path for path in partial.rglob("*") if path.is_file())
-            record["files"] = {path.relative_to(partial).as_posix(): sha256_of_file(path) for path in files}
-            write_record(partial / EXPORT_FILE, record, ExportRecord)
+            files = [path for path in partial.rglob("*") if path.is_file()]
             for path in files:
                 with open(path, "rb") as file:
                     os.fsync(file.fileno())
@@ -69,6 +63,12 @@ def staged(out: Path, record: dict[str, Any]) -> Iterator[Path]:
         for parent in new_parents:  # remove those that are still empty after an error
             with suppress(OSError):
                 parent.rmdir()
+
+
+def hashes_of(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file in the folder, by its path there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in files}
 
 
 def canonical(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from usvit.data.io import PICTURE_NAMES
 from usvit.markup import markdown_code, markdown_text
-from usvit.records import ExportedMetadata, UpstreamRecord
+from usvit.records import ExportedMetadata
 
 HOW_TO = {
     "safetensors": """\
@@ -129,7 +129,7 @@ def _untrained(metadata: ExportedMetadata) -> list[str]:
 
 def _rows(metadata: ExportedMetadata, checked: str) -> list[tuple[str, str]]:
     exported, preprocessing = metadata.exported, metadata.preprocessing
-    upstream, licenses, size = metadata.upstream or UpstreamRecord(), exported.licenses, preprocessing.image_size
+    upstream, licenses, size = metadata.upstream, exported.licenses, preprocessing.image_size
     exchanged = ", ".join(f"{key} {value}" for key, value in metadata.vit.items())
     rows = [
         ("network", metadata.architecture + (f" with {exchanged}" if exchanged else "")),

@@ -16,7 +16,7 @@ from usvit.errors import UsvitError
 from usvit.exporting.exportable import ExportSource
 from usvit.exporting.verification import Checked, quiet, refuse_difference, write_phantom_image
 from usvit.files import write_json, write_text
-from usvit.records import ExportedMetadata, UpstreamRecord
+from usvit.records import ExportedMetadata
 
 NEEDS = ("monai", "fire")
 SAME = 1e-6
@@ -182,7 +182,7 @@ def bundle_metadata(metadata: ExportedMetadata) -> dict[str, Any]:
 
 def license_text(metadata: ExportedMetadata) -> str:
     """Return the origins of the weights; usvit cannot license weights that others trained."""
-    licenses, upstream = metadata.exported.licenses, metadata.upstream or UpstreamRecord()
+    licenses, upstream = metadata.exported.licenses, metadata.upstream
     first = " ".join(filter(None, (upstream.name or upstream.source, licenses.first_weights)))
     lines = [
         "The configuration files of this bundle were written by usvit (Apache-2.0).",

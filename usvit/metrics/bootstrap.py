@@ -4,7 +4,7 @@ Whole groups are drawn with all their images, because images of one patient are 
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -50,6 +50,31 @@ class Resampled:
     ci95: Interval | None
     method: Literal["BCa", "percentile"]
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class FigureValues:
+    """Figures of one set of images.
+
+    Attributes:
+        values: name -> the figure, or a dictionary with the figure of each class. AUCs of classes are named
+            ``<class>_vs_rest``.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def figure(self, name: str, of: str = "") -> Estimate:
+        """Return a figure by its name; that of the class ``of`` if each class has one."""
+        found = self.values[name]
+        figure: Estimate = found[f"{of}_vs_rest" if name == "auc" else of] if isinstance(found, dict) else found
+        return figure
+
+    def add(self, name: str, of: str | None, value: Estimate) -> None:
+        """Add a figure, of the class ``of`` if it is not None."""
+        if of is None:
+            self.values[name] = value
+        else:
+            self.values.setdefault(name, {})[of] = value
 
 
 def cluster_bootstrap(
@@ -117,7 +142,7 @@ def figure_values(
     ranked: bool = True,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> FigureValues:
     """Compute every figure except the AUC with its 95 % interval (the figures of ``figures.Figures``).
 
     A proportion (accuracy, sensitivity, specificity, PPV, NPV) has Wilson's interval, for an effective number of images
@@ -133,8 +158,8 @@ def figure_values(
         n_resamples, seed: of the bootstrap.
 
     Returns:
-        {"accuracy": Estimate, ..., "sensitivity": {class: Estimate}, ...}. Undefined figures are null with a
-        reason. The n_groups of a proportion counts the groups with an image in its denominator; for other figures, all.
+        Undefined figures are null with a reason. The n_groups of a proportion counts the groups with an image in its
+        denominator; for other figures, all.
 
     Raises:
         ValueError: a label outside 0 ... K - 1, a probability that is NaN or outside [0, 1], a
@@ -144,14 +169,11 @@ def figure_values(
     if len(classes) != figures.n_classes:
         raise ValueError(f"{len(classes)} class names for {figures.n_classes} columns of probabilities")
     resampled = cluster_bootstrap(figures, figures.n_groups, n_resamples=n_resamples, seed=seed)
-    out: dict[str, Any] = {}
+    found = FigureValues()
     for key, one in resampled.items():
-        value = _value(figures, key, one, list(classes), n_resamples)
-        if key.of_class is None:
-            out[key.name] = value
-        else:
-            out.setdefault(key.name, {})[classes[key.of_class]] = value
-    return out
+        of = None if key.of_class is None else classes[key.of_class]
+        found.add(key.name, of, _value(figures, key, one, list(classes), n_resamples))
+    return found
 
 
 def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], n_resamples: int) -> Estimate:

@@ -16,39 +16,12 @@ from usvit.metrics.checks import check_positive, check_prob, check_score, group_
 from usvit.metrics.intervals import undefined, with_interval
 from usvit.metrics.proportions import ShareInterval, check_binary, count_groups, point, share
 from usvit.metrics.support import rarest
+from usvit.records import BinRecord, BrierParts, ReliabilityRecord
 
 N_BINS = 10
 LOWEST_PROB = float(np.finfo(np.float64).eps)
 """A probability of 0 is replaced by this before a logarithm is taken; the log loss has the same bound."""
 ONE_GROUP = "there is only one group"
-
-
-@dataclass(frozen=True)
-class Bin:
-    """A bin of images with similar probability."""
-
-    n_images: int
-    n_groups: int
-    lowest: float
-    highest: float
-    mean_prob: float
-    share: Estimate
-    """Share of positive images."""
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """A reliability diagram and its calibration error."""
-
-    bins: tuple[Bin, ...]
-    """Ascending in probability; at most as many as requested, fewer if ties fill several at once."""
-    n_bins_asked: int
-    ece: Estimate
-    """In [0, 1]; the method states the bins. Chance alone makes it positive."""
-    ece_debiased: Estimate
-    """The error without the part that chance adds, with its interval (``calibration_intervals.debiased_ece``)."""
-    ece_noise_floor: float | None
-    """Mean of ``ece`` if every bin were perfectly calibrated; None without an interval."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +34,6 @@ class Line:
     """Fitted together with the slope; 0 is perfect."""
     in_the_large: Estimate
     """The intercept with the slope held at 1; above 0: positives are more frequent than predicted."""
-
-
-@dataclass(frozen=True)
-class Brier:
-    """The Brier score and its parts: score = reliability - resolution + uncertainty + within_bins."""
-
-    score: Estimate
-    reliability: float
-    resolution: float
-    uncertainty: float
-    within_bins: float
-    """Variance of the probabilities within bins minus twice their covariance with the outcome."""
-    skill: Estimate
-    """1 - score / uncertainty; above 0 is better than predicting the share of positives for every image."""
 
 
 def equal_mass_bins(prob: ArrayLike, n_bins: int = N_BINS) -> np.ndarray:
@@ -108,7 +67,7 @@ def reliability(
     *,
     n_bins: int = N_BINS,
     interval: ShareInterval | None = None,
-) -> Reliability:
+) -> ReliabilityRecord:
     """Compute predicted and observed frequency in equal-mass bins, and the expected calibration error (ECE).
 
     The ECE is the mean over images of |observed share - mean probability| of their bin. It is never
@@ -142,13 +101,13 @@ def reliability(
         mean = float(np.clip(p[at].mean(), p[at].min(), p[at].max()))  # a mean's rounding must not leave its own bin
         error += at.sum() / len(p) * abs(float(reference[at].mean()) - mean)
         bins.append(
-            Bin(
-                int(at.sum()),
-                group_codes(groups[at], int(at.sum()))[1],
-                float(p[at].min()),
-                float(p[at].max()),
-                mean,
-                observed,
+            BinRecord(
+                n_images=int(at.sum()),
+                n_groups=group_codes(groups[at], int(at.sum()))[1],
+                lowest=float(p[at].min()),
+                highest=float(p[at].max()),
+                mean_prob=mean,
+                share=observed,
             )
         )
     left = "" if len(bins) == n_bins else f" ({len(bins)} left: ties or few images)"
@@ -161,8 +120,13 @@ def reliability(
         n_groups=n_groups,
         reason="" if found.ci95 else ONE_GROUP if n_groups < 2 else "every resample gives the same value",
     )
-    floor = None if found.ci95 is None else found.noise_floor
-    return Reliability(tuple(bins), n_bins, point(min(error, 1.0), n_groups, said), debiased, floor)
+    return ReliabilityRecord(
+        bins=bins,
+        n_bins_asked=n_bins,
+        ece=point(min(error, 1.0), n_groups, said),
+        ece_debiased=debiased,
+        ece_noise_floor=None if found.ci95 is None else found.noise_floor,
+    )
 
 
 def top_label_reliability(
@@ -172,7 +136,7 @@ def top_label_reliability(
     *,
     n_bins: int = N_BINS,
     interval: ShareInterval | None = None,
-) -> Reliability:
+) -> ReliabilityRecord:
     """Compute the reliability of the decided class: a decision made with 80 % should be correct in 80 % of images.
 
     Args:
@@ -301,7 +265,7 @@ def logistic_fit(x: np.ndarray, target: np.ndarray) -> tuple[float, float]:
     return slope, float(model.intercept_[0] - slope * mean)
 
 
-def brier(positive: ArrayLike, prob: ArrayLike, group: ArrayLike | None = None, *, n_bins: int = N_BINS) -> Brier:
+def brier(positive: ArrayLike, prob: ArrayLike, group: ArrayLike | None = None, *, n_bins: int = N_BINS) -> BrierParts:
     """Compute the mean squared error of the probability of one class, in [0, 1], with its exact decomposition.
 
     Args:
@@ -328,7 +292,7 @@ def brier(positive: ArrayLike, prob: ArrayLike, group: ArrayLike | None = None, 
     off_p, off_y = p - mean_p[which], y - mean_y[which]
     score, base = float(((p - y) ** 2).mean()), y.mean()
     uncertainty = float(base * (1 - base))
-    return Brier(
+    return BrierParts(
         score=point(score, n_groups),
         reliability=float((count * (mean_p - mean_y) ** 2).sum() / len(p)),
         resolution=float((count * (mean_y - base) ** 2).sum() / len(p)),

@@ -4,7 +4,7 @@ It needs three sums over groups and no resampling, so shares of several folds ca
 image, or every image, is a hit.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 from usvit.metrics.checks import check_positive, group_codes
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, effective_wilson
 from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect
+from usvit.records import InDistribution
 
 METHOD = "clustered Wilson"
 ONE_GROUP = "there is only one group"
@@ -123,27 +124,23 @@ def share_freedom(hits: np.ndarray, code: np.ndarray) -> float:
     return satterthwaite_freedom(np.bincount(code, hits) - hits.mean() * images, effective_groups(images))
 
 
-def rate_record(sums: ShareSums) -> dict[str, Any]:
+def rate_record(sums: ShareSums, repeat: int | None = None) -> InDistribution:
     """Create the rate of flagged images for ``model.json``, with the sums that allow several folds to be added."""
-    return {
-        "n_images": sums.n_images,
-        "n_groups": sums.n_groups,
-        "n_flagged": sums.n_hits,
-        "rate": sums.share,
-        "ci95": sums.interval(),
-        "method": METHOD,
-        "sums": [sums.hits_squared, sums.hits_by_images, sums.images_squared],
-    }
+    return InDistribution(
+        part="test",
+        repeat=repeat,
+        n_images=sums.n_images,
+        n_groups=sums.n_groups,
+        n_flagged=sums.n_hits,
+        rate=sums.share,
+        ci95=sums.interval(),
+        method=METHOD,
+        sums=[sums.hits_squared, sums.hits_by_images, sums.images_squared],
+    )
 
 
-def pooled_rate(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Compute the rate over the test images of several networks; of a repeated cross-validation, of the first repeat.
-
-    Args:
-        records: from ``rate_record``.
-    """
-    first = min((one.get("repeat", 0) for one in records), default=0)
-    records = [one for one in records if one.get("repeat", 0) == first]  # otherwise a group would count in two networks
-    parts = [ShareSums(one["n_images"], one["n_flagged"], one["n_groups"], *one["sums"]) for one in records]
-    joined = rate_record(ShareSums.joined(parts))
-    return {key: joined[key] for key in ("n_images", "n_groups", "n_flagged", "rate", "ci95", "method")}
+def pooled_rate(records: Sequence[InDistribution]) -> ShareSums:
+    """Join the rates of the test images of several networks; of a repeated cross-validation, of the first repeat."""
+    first = min((one.repeat or 0 for one in records), default=0)
+    records = [one for one in records if (one.repeat or 0) == first]  # otherwise a group would count in two networks
+    return ShareSums.joined([ShareSums(one.n_images, one.n_flagged, one.n_groups, *one.sums) for one in records])

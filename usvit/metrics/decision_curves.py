@@ -4,8 +4,6 @@ A curve over a hundred thresholds makes a hundred comparisons, and a model witho
 some of them by chance. The simultaneous band therefore holds the whole curve of differences at once.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -13,6 +11,8 @@ from usvit.metrics.bootstrap import MAX_UNDEFINED, N_RESAMPLES
 from usvit.metrics.checks import group_codes
 from usvit.metrics.intervals import CONFIDENCE
 from usvit.metrics.proportions import check_binary
+from usvit.records import DecisionBand
+from usvit.records import DecisionCurve as DecisionCurve
 
 Float = NDArray[np.float64]
 CELLS = 2_000_000
@@ -20,50 +20,6 @@ CELLS = 2_000_000
 THRESHOLDS = tuple(percent / 100 for percent in range(1, 100))
 TINY = 1e-12
 """Differences of net benefits below this are due to rounding."""
-
-
-@dataclass(frozen=True)
-class Band:
-    """Net benefit of the model minus that of the better default at m thresholds, with a simultaneous band.
-
-    The better default is the one with the higher net benefit: acting on everybody, or on nobody.
-    """
-
-    difference: tuple[float, ...]
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
-    critical: float
-    """Half-width of the band in standard errors."""
-    n_resamples: int
-    method: str
-
-
-@dataclass(frozen=True)
-class DecisionCurve:
-    """Net benefit over a range of threshold probabilities, in true positives per image."""
-
-    thresholds: tuple[float, ...]
-    model: tuple[float | None, ...]
-    treat_all: tuple[float | None, ...]
-    treat_none: tuple[float, ...]
-    """Zero everywhere, by definition."""
-    standardised: tuple[float | None, ...]
-    """``model`` divided by the prevalence, the maximum: 1 is perfect."""
-    prevalence: float
-    n_images: int
-    n_groups: int
-    n_positive: int
-    useful: tuple[tuple[float, float], ...]
-    """Ranges of thresholds, as (first, last), at which the model is better than both defaults: the lower end of the
-    simultaneous band lies above 0."""
-    estimated_useful: tuple[tuple[float, float], ...]
-    """Ranges according to the estimate alone; a model without skill has some in most studies."""
-    band: Band | None
-    """Band of the net benefit of the model minus that of the better default."""
-    band_reason: str | None
-    """Reason if there is no band and therefore no ``useful`` range, otherwise None."""
-    reason: str | None
-    """Reason if ``model``, ``treat_all`` or ``standardised`` contain None, otherwise None."""
 
 
 def decision_curve(
@@ -133,25 +89,25 @@ def decision_curve(
     if model is not None and not share:
         reason = "no positive image: the maximum benefit is 0"
 
-    band: Band | str = f"no {'negative' if n_positive else 'positive'} image"
+    band: DecisionBand | str = f"no {'negative' if n_positive else 'positive'} image"
     if 0 < n_positive < n:
         code = np.arange(n) if groups is None else group_codes(groups, n)[0]
         band = simultaneous_band(reference, p, code, at, prevalence=prevalence, n_resamples=n_resamples, seed=seed)
     surely = np.zeros(len(at), dtype=bool) if isinstance(band, str) else np.array(band.lower) > TINY
 
-    nothing = (None,) * len(at)
+    nothing: list[float | None] = [None] * len(at)
     return DecisionCurve(
-        thresholds=tuple(at.tolist()),
-        model=nothing if model is None else tuple(model.tolist()),
-        treat_all=tuple(treat_all.tolist()),
-        treat_none=(0.0,) * len(at),
-        standardised=nothing if model is None or not share else tuple((model / share).tolist()),
+        thresholds=at.tolist(),
+        model=nothing if model is None else model.tolist(),
+        treat_all=treat_all.tolist(),
+        treat_none=[0.0] * len(at),
+        standardised=nothing if model is None or not share else (model / share).tolist(),
         prevalence=share,
         n_images=n,
         n_groups=n_groups,
         n_positive=n_positive,
         useful=_runs(at, surely),
-        estimated_useful=() if model is None else _runs(at, model > np.maximum(treat_all, 0) + TINY),
+        estimated_useful=[] if model is None else _runs(at, model > np.maximum(treat_all, 0) + TINY),
         band=None if isinstance(band, str) else band,
         band_reason=band if isinstance(band, str) else None,
         reason=reason,
@@ -167,7 +123,7 @@ def simultaneous_band(
     prevalence: float | None = None,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
-) -> Band | str:
+) -> DecisionBand | str:
     """Compute a 95 % band of the difference to the better default that holds at all thresholds at once.
 
     Both differences, to acting on everybody and to acting on nobody, are estimated in resamples of whole groups. The
@@ -247,17 +203,17 @@ def simultaneous_band(
     error = np.maximum(resampled.std(axis=0), np.sqrt(benefit * harm[:, None] * same + further**2))
     deviation = np.abs(resampled - value) / error
     critical = float(np.quantile(deviation.max(axis=(1, 2)), CONFIDENCE))
-    return Band(
-        difference=tuple(value.min(axis=1).tolist()),
-        lower=tuple((value - critical * error).min(axis=1).tolist()),
-        upper=tuple((value + critical * error).min(axis=1).tolist()),
+    return DecisionBand(
+        difference=value.min(axis=1).tolist(),
+        lower=(value - critical * error).min(axis=1).tolist(),
+        upper=(value + critical * error).min(axis=1).tolist(),
         critical=critical,
         n_resamples=n_resamples,
         method=f"sup-t over {m} thresholds, cluster bootstrap of {n_groups} groups, {n_resamples} resamples",
     )
 
 
-def _runs(at: np.ndarray, good: np.ndarray) -> tuple[tuple[float, float], ...]:
+def _runs(at: np.ndarray, good: np.ndarray) -> list[list[float]]:
     edge = np.diff(np.concatenate([[0], good.astype(np.int8), [0]]))
     starts, ends = np.flatnonzero(edge == 1), np.flatnonzero(edge == -1) - 1
-    return tuple((float(at[start]), float(at[end])) for start, end in zip(starts, ends, strict=True))
+    return [[float(at[start]), float(at[end])] for start, end in zip(starts, ends, strict=True)]

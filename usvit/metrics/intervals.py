@@ -3,8 +3,6 @@
 All intervals are two-sided 95 % intervals. docs/explanation/intervals.md explains their use and coverage.
 """
 
-from typing import Any
-
 import numpy as np
 from scipy.special import expit, logit
 from scipy.stats import beta, norm
@@ -48,17 +46,14 @@ def with_interval(
     if ci95 is None and not reason:
         raise ValueError("a missing interval needs a reason")
     warning = few_groups_warning(n_groups) if support is None else support.warning
-    known: dict[str, Any] = {
-        "p": None if p is None else float(p),
-        "reason": reason or None,
-        "warning": None if ci95 is None else warning,
-    }
     return Estimate(
         value=float(value),
         ci95=None if ci95 is None else (float(ci95[0]), float(ci95[1])),
         method=method,
         n_groups=int(n_groups),
-        **{key: one for key, one in known.items() if one is not None},
+        p=None if p is None else float(p),
+        reason=reason or None,
+        warning=None if ci95 is None else warning,
     )
 
 

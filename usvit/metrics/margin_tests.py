@@ -7,7 +7,7 @@ p-values are computed from the same limits as the interval, so p and interval al
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from scipy.optimize import brentq
@@ -16,6 +16,7 @@ from scipy.stats import t as student
 from usvit.errors import UsvitError
 from usvit.estimate import Difference
 from usvit.metrics.intervals import ALPHA, Interval
+from usvit.records import BothWays, EquivalenceClaim, Verdict
 
 EQUIVALENCE_ALPHA = 2 * ALPHA
 """Two one-sided tests at 5 % each correspond to the two-sided 90 % interval."""
@@ -78,7 +79,7 @@ def check_margin(margin: float) -> float:
     return float(margin)
 
 
-def non_inferiority(limits: DifferenceLimits | None, margin: float, *, reason: str = NO_INTERVAL) -> dict[str, Any]:
+def non_inferiority(limits: DifferenceLimits | None, margin: float, *, reason: str = NO_INTERVAL) -> BothWays:
     """Decide whether A is non-inferior to B, and B to A, from the difference A minus B of a figure (more is better).
 
     A is non-inferior if the lower bound of the one-sided 97.5 % interval of the difference lies above minus the
@@ -91,10 +92,8 @@ def non_inferiority(limits: DifferenceLimits | None, margin: float, *, reason: s
         reason: why there are no limits.
 
     Returns:
-        {"margin", "a_vs_b", "b_vs_a"}: each with the "bound" of its difference (the first minus the second), the
-        one-sided "p" of the hypothesis that the first is worse by the margin or more, and the "verdict". p is below
-        0.025 exactly if the verdict is non-inferior. Without an interval, bound and p are null with a reason, and
-        non-inferiority is not shown.
+        Bound, p and verdict of both directions. p is below 0.025 exactly if the verdict is non-inferior. Without an
+        interval, bound and p are null with a reason, and non-inferiority is not shown.
 
     Raises:
         UsvitError: as ``check_margin``.
@@ -104,21 +103,21 @@ def non_inferiority(limits: DifferenceLimits | None, margin: float, *, reason: s
     """
     check_margin(margin)
     if limits is None:
-        none: dict[str, Any] = {"bound": None, "p": None, "verdict": _worded("non-inferior", False), "reason": reason}
-        return {"margin": margin, "a_vs_b": none, "b_vs_a": dict(none)}
+        none = Verdict(bound=None, p=None, verdict=_worded("non-inferior", False), reason=reason)
+        return BothWays(margin=margin, a_vs_b=none, b_vs_a=none)
     low, high = limits.interval(ALPHA)
 
-    def judged(bound: float, p: float) -> dict[str, Any]:
-        return {"bound": float(bound), "p": p, "verdict": _worded("non-inferior", bound > -margin)}
+    def judged(bound: float, p: float) -> Verdict:
+        return Verdict(bound=float(bound), p=p, verdict=_worded("non-inferior", bound > -margin))
 
-    return {
-        "margin": margin,
-        "a_vs_b": judged(low, one_sided_p(limits, -margin, above=True)),
-        "b_vs_a": judged(-high, one_sided_p(limits, margin, above=False)),
-    }
+    return BothWays(
+        margin=margin,
+        a_vs_b=judged(low, one_sided_p(limits, -margin, above=True)),
+        b_vs_a=judged(-high, one_sided_p(limits, margin, above=False)),
+    )
 
 
-def equivalence(limits: DifferenceLimits | None, margin: float, *, reason: str = NO_INTERVAL) -> dict[str, Any]:
+def equivalence(limits: DifferenceLimits | None, margin: float, *, reason: str = NO_INTERVAL) -> EquivalenceClaim:
     """Decide whether A and B are equivalent, by two one-sided tests at 5 % each.
 
     They are equivalent if the whole two-sided 90 % interval of the difference lies between minus the margin and the
@@ -128,8 +127,8 @@ def equivalence(limits: DifferenceLimits | None, margin: float, *, reason: str =
         limits, margin, reason: as ``non_inferiority``.
 
     Returns:
-        {"margin", "ci90", "p", "verdict"}: p is the larger of the two one-sided p-values, and below 0.05 exactly if
-        the verdict is equivalent. Without an interval, ci90 and p are null with a reason.
+        p is the larger of the two one-sided p-values, and below 0.05 exactly if the verdict is equivalent. Without an
+        interval, ci90 and p are null with a reason.
 
     Raises:
         UsvitError: as ``check_margin``.
@@ -139,16 +138,11 @@ def equivalence(limits: DifferenceLimits | None, margin: float, *, reason: str =
     check_margin(margin)
     if limits is None:
         verdict = _worded("equivalent", False)
-        return {"margin": margin, "ci90": None, "p": None, "verdict": verdict, "reason": reason}
+        return EquivalenceClaim(margin=margin, ci90=None, p=None, verdict=verdict, reason=reason)
     low, high = limits.interval(EQUIVALENCE_ALPHA)
     p = max(one_sided_p(limits, -margin, above=True), one_sided_p(limits, margin, above=False))
     inside = low > -margin and high < margin
-    return {
-        "margin": margin,
-        "ci90": [float(low), float(high)],
-        "p": p,
-        "verdict": _worded("equivalent", inside),
-    }
+    return EquivalenceClaim(margin=margin, ci90=(float(low), float(high)), p=p, verdict=_worded("equivalent", inside))
 
 
 def one_sided_p(limits: DifferenceLimits, boundary: float, *, above: bool) -> float:

@@ -5,25 +5,15 @@ Each function returns the same number as metrics.json holds for the same images,
 intervals count groups; without ``groups`` every image is taken as independent.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from usvit.estimate import Estimate
-from usvit.metrics.bootstrap import figure_values
+from usvit.metrics.bootstrap import FigureValues, figure_values
 from usvit.metrics.checks import check_positive, groups_or_images
 from usvit.metrics.paired_tests import paired_difference
+from usvit.metrics.prevalence import PredictiveValues
 from usvit.metrics.prevalence import predictive_values as values_at_prevalence
-
-
-@dataclass(frozen=True)
-class PredictiveValues:
-    """Positive and negative predictive value, each in [0, 1]."""
-
-    ppv: Estimate
-    npv: Estimate
 
 
 def sensitivity(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None = None) -> Estimate:
@@ -47,7 +37,7 @@ def sensitivity(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None =
         >>> found.value, found.method
         (0.75, 'wilson')
     """
-    return _of_decisions(y_true, y_pred, groups)["sensitivity"]["positive"]
+    return _of_decisions(y_true, y_pred, groups).figure("sensitivity", "positive")
 
 
 def specificity(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None = None) -> Estimate:
@@ -70,7 +60,7 @@ def specificity(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None =
         >>> specificity([0, 0, 1], [0, 1, 1]).value
         0.5
     """
-    return _of_decisions(y_true, y_pred, groups)["specificity"]["positive"]
+    return _of_decisions(y_true, y_pred, groups).figure("specificity", "positive")
 
 
 def accuracy(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None = None) -> Estimate:
@@ -93,7 +83,7 @@ def accuracy(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None = No
         >>> accuracy(["benign", "normal", "benign"], ["benign", "normal", "normal"]).value
         0.6666666666666666
     """
-    return _of_classes(y_true, y_pred, groups)["accuracy"]
+    return _of_classes(y_true, y_pred, groups).figure("accuracy")
 
 
 def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None = None) -> Estimate:
@@ -116,7 +106,7 @@ def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | 
         >>> balanced_accuracy([0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]).value
         0.625
     """
-    return _of_classes(y_true, y_pred, groups)["balanced_accuracy"]
+    return _of_classes(y_true, y_pred, groups).figure("balanced_accuracy")
 
 
 def predictive_values(
@@ -147,10 +137,9 @@ def predictive_values(
     """
     if prevalence is None:
         found = _of_decisions(y_true, y_pred, groups)
-        return PredictiveValues(found["ppv"]["positive"], found["npv"]["positive"])
+        return PredictiveValues(found.figure("ppv", "positive"), found.figure("npv", "positive"))
     reference, called = _decisions(y_true, y_pred)
-    values = values_at_prevalence(reference, called, np.asarray(groups_or_images(groups, reference)), prevalence)
-    return PredictiveValues(values["ppv"], values["npv"])
+    return values_at_prevalence(reference, called, np.asarray(groups_or_images(groups, reference)), prevalence)
 
 
 def mcnemar(y_true: ArrayLike, pred_a: ArrayLike, pred_b: ArrayLike, groups: ArrayLike | None = None) -> Estimate:
@@ -183,7 +172,7 @@ def mcnemar(y_true: ArrayLike, pred_a: ArrayLike, pred_b: ArrayLike, groups: Arr
     return paired_difference(a == truth, b == truth, groups_or_images(groups, truth), of="images")
 
 
-def figures_of(reference: np.ndarray, prob: np.ndarray, groups: ArrayLike | None) -> dict[str, Any]:
+def figures_of(reference: np.ndarray, prob: np.ndarray, groups: ArrayLike | None) -> FigureValues:
     """Return the figures of (n,) bool labels and (n, 2) probabilities, as metrics.json holds them."""
     label = reference.astype(np.int64)
     return figure_values(label, prob, groups_or_images(groups, label), classes=("negative", "positive"), ranked=False)
@@ -196,12 +185,12 @@ def _decisions(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[np.ndarray, np.nda
     return reference, called
 
 
-def _of_decisions(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None) -> dict[str, Any]:
+def _of_decisions(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None) -> FigureValues:
     reference, called = _decisions(y_true, y_pred)
     return figures_of(reference, np.eye(2)[called.astype(np.int64)], groups)
 
 
-def _of_classes(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None) -> dict[str, Any]:
+def _of_classes(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike | None) -> FigureValues:
     truth, decided = np.asarray(y_true), np.asarray(y_pred)
     if truth.ndim != 1 or not len(truth) or truth.shape != decided.shape:
         raise ValueError(f"expected two arrays of one length n >= 1, got shapes {truth.shape} and {decided.shape}")

@@ -165,7 +165,7 @@ def brier(y_true: ArrayLike, y_prob: ArrayLike, groups: ArrayLike | None = None)
         0.125
     """
     reference, p, _ = check_binary(y_true, y_prob, groups)
-    return figures_of(reference, np.stack([1 - p, p], axis=1), groups)["brier_vs_rest"]["positive"]
+    return figures_of(reference, np.stack([1 - p, p], axis=1), groups).figure("brier_vs_rest", "positive")
 
 
 def calibration(

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,8 +14,9 @@ from usvit.metrics.clustered_wilson import ShareSums, share_freedom
 from usvit.metrics.intervals import ALPHA, Interval, undefined, with_interval
 from usvit.metrics.mover import weighted_interval
 from usvit.metrics.support import support_of
+from usvit.records import McNemar
 
-McNemar = Literal["mid-p", "exact", "chi2", "clustered"]
+McNemarMethod = Literal["mid-p", "exact", "chi2", "clustered"]
 Name = TypeVar("Name")
 
 SHARE_METHOD = "paired, clustered Wilson (Newcombe, MOVER); p of McNemar, {}"
@@ -26,7 +27,7 @@ CLUSTERED_ROWS = (
 )
 
 
-def mcnemar(right_a: ArrayLike, right_b: ArrayLike, group: ArrayLike, *, method: McNemar = "mid-p") -> dict[str, Any]:
+def mcnemar(right_a: ArrayLike, right_b: ArrayLike, group: ArrayLike, *, method: McNemarMethod = "mid-p") -> McNemar:
     """Test whether two models decide correctly equally often; only images that exactly one gets right count.
 
     - ``mid-p``: exact conditional p minus half the probability of the observed result; recommended by Fagerland et al.
@@ -40,9 +41,9 @@ def mcnemar(right_a: ArrayLike, right_b: ArrayLike, group: ArrayLike, *, method:
         group: (n,) int or str, the patient (or duplicate cluster) of each image.
 
     Returns:
-        {"p", "only_a", "only_b", "method", "n_groups"}: the images that only model A, and only B, gets right. p is
-        1, with a "reason", if there are none. There is a "warning" if the test ignores clusters of the rows or if
-        ``clustered`` has fewer than 50 groups. p is None, with a "reason", if ``clustered`` has one group.
+        p is 1, with a reason, if no image is decided correctly by one model only. There is a warning if the test
+        ignores clusters of the rows or if ``clustered`` has fewer than 50 groups. p is None, with a reason, if
+        ``clustered`` has one group.
 
     Raises:
         ValueError: shapes that do not fit, a missing group (the index is named), an unknown method.
@@ -51,37 +52,36 @@ def mcnemar(right_a: ArrayLike, right_b: ArrayLike, group: ArrayLike, *, method:
     Methodology 13:91; Obuchowski (1998), Statistics in Medicine 17:1495, in the form of Yang, Sun & Hardin
     (2010), Biometrical Journal 52:638.
     """
-    if method not in get_args(McNemar):
-        raise ValueError(f"method '{method}' is not one of {', '.join(get_args(McNemar))}")
+    if method not in get_args(McNemarMethod):
+        raise ValueError(f"method '{method}' is not one of {', '.join(get_args(McNemarMethod))}")
     a, b = check_positive(right_a), check_positive(right_b)
     if a.shape != b.shape:
         raise ValueError(f"{len(a)} decisions of one model and {len(b)} of the other")
     code, n_groups = group_codes(group, len(a))
     only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
-    answer: dict[str, Any] = {
-        "p": 1.0,
-        "only_a": only_a,
-        "only_b": only_b,
-        "method": f"McNemar, {method}",
-        "n_groups": n_groups,
-    }
+    p: float | None = 1.0
+    reason = warning = None
     if not only_a + only_b:
-        answer["reason"] = "the models are right on the same images"
-        return answer
-    if method == "clustered":
-        d = np.bincount(code, a.astype(np.float64) - b, n_groups)
-        squares = float(d @ d)
-        if n_groups < 2:
-            return {**answer, "p": None, "reason": "there is only one group"}
-        if squares:  # otherwise the wins of A and B cancel in each group
-            answer["p"] = float(chi2.sf(d.sum() ** 2 / squares * (n_groups - 1) / n_groups, 1))
-        warning = support_of(code).warning  # the test has the same limits as the interval
-    else:
-        answer["p"] = _mcnemar_p(min(only_a, only_b), only_a + only_b, method)
+        reason = "the models are right on the same images"
+    elif method != "clustered":
+        p = _mcnemar_p(min(only_a, only_b), only_a + only_b, method)
         warning = CLUSTERED_ROWS.format(method) if n_groups < len(a) else None
-    if warning:
-        answer["warning"] = warning
-    return answer
+    elif n_groups < 2:
+        p, reason = None, "there is only one group"
+    else:
+        d = np.bincount(code, a.astype(np.float64) - b, n_groups)
+        if squares := float(d @ d):  # otherwise the wins of A and B cancel in each group
+            p = float(chi2.sf(d.sum() ** 2 / squares * (n_groups - 1) / n_groups, 1))
+        warning = support_of(code).warning  # the test has the same limits as the interval
+    return McNemar(
+        p=p,
+        only_a=only_a,
+        only_b=only_b,
+        method=f"McNemar, {method}",
+        n_groups=n_groups,
+        reason=reason,
+        warning=warning,
+    )
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,9 @@ def paired_difference(hits_a: ArrayLike, hits_b: ArrayLike, group: ArrayLike, *,
     return with_interval(
         shares.difference,
         shares.interval(),
-        method=SHARE_METHOD.format(test["method"].removeprefix("McNemar, ")),
+        method=SHARE_METHOD.format(test.method.removeprefix("McNemar, ")),
         n_groups=n_groups,
-        p=test["p"],
+        p=test.p,
         support=support_of(code),
     )
 
@@ -246,7 +246,7 @@ def holm(p: Mapping[Name, float | None], exclusive: Mapping[Name, Hashable] | No
     return adjusted
 
 
-def _mcnemar_p(fewer: int, n: int, method: McNemar) -> float:
+def _mcnemar_p(fewer: int, n: int, method: McNemarMethod) -> float:
     """Compute the two-sided p of ``fewer`` of n discordant images on one side."""
     if method == "chi2":
         return float(chi2.sf((n - 2 * fewer) ** 2 / n, 1))

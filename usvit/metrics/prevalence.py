@@ -5,7 +5,7 @@ clinic. Bayes' rule gives them at any other prevalence, provided that sensitivit
 """
 
 import math
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,8 +14,17 @@ from usvit.estimate import Estimate
 from usvit.metrics.clustered_wilson import ShareSums, share_freedom
 from usvit.metrics.intervals import Interval, undefined, with_interval
 from usvit.metrics.support import support_of
+from usvit.records import AtPrevalence, RuleAtPrevalence
 
 METHOD = "clustered Wilson intervals of sensitivity and specificity, combined for the likelihood ratio (MOVER)"
+
+
+@dataclass(frozen=True)
+class PredictiveValues:
+    """Positive and negative predictive value, each in [0, 1]."""
+
+    ppv: Estimate
+    npv: Estimate
 
 
 def check_prevalence(prevalence: float) -> float:
@@ -33,7 +42,7 @@ def check_prevalence(prevalence: float) -> float:
 
 def predictive_values(
     reference: np.ndarray, called: np.ndarray, group: np.ndarray, prevalence: float
-) -> dict[str, Estimate]:
+) -> PredictiveValues:
     """Compute PPV and NPV of decisions at a stated prevalence, with 95 % intervals that respect patients.
 
     Args:
@@ -43,7 +52,7 @@ def predictive_values(
         prevalence: share of positives, in (0, 1), taken as known.
 
     Returns:
-        {"ppv", "npv"}, each an Estimate; null with a reason if a class is absent or no image has this decision.
+        Values that are null with a reason if a class is absent or no image has this decision.
 
     Raises:
         UsvitError: as ``check_prevalence``.
@@ -56,7 +65,8 @@ def predictive_values(
     check_prevalence(prevalence)
     n_groups = len(np.unique(group))
     if not reference.any() or reference.all():
-        return dict.fromkeys(("ppv", "npv"), undefined("no positive or no negative image", n_groups))
+        none = undefined("no positive or no negative image", n_groups)
+        return PredictiveValues(none, none)
     codes = [np.unique(group[at], return_inverse=True)[1] for at in (reference, ~reference)]
     decided = called[reference], called[~reference]
     of_positive, of_negative = (ShareSums.of(hits, code) for hits, code in zip(decided, codes, strict=True))
@@ -77,7 +87,7 @@ def predictive_values(
         value = _predictive(_share(above) / _share(below) if below.n_hits else math.inf, of)
         ci95 = _predictive(low, of), _predictive(high, of)
         found[name] = with_interval(value, ci95, method=METHOD, n_groups=n_groups, support=support)
-    return found
+    return PredictiveValues(**found)
 
 
 def ratio_interval(above: float, ci_above: Interval, below: float, ci_below: Interval) -> Interval:
@@ -100,17 +110,16 @@ def ratio_interval(above: float, ci_above: Interval, below: float, ci_below: Int
 
 def prevalence_section(
     reference: np.ndarray, decisions: dict[str, np.ndarray], group: np.ndarray, prevalence: float
-) -> dict[str, Any]:
+) -> AtPrevalence:
     """Create the section ``at_prevalence`` of metrics.json: predictive values of each set of decisions.
 
     Args:
         reference, group, prevalence: as ``predictive_values``.
         decisions: rule -> (n,) bool decisions.
     """
-    rules = [
-        {"rule": rule, **predictive_values(reference, called, group, prevalence)} for rule, called in decisions.items()
-    ]
-    return {"prevalence": prevalence, "of_test_images": float(reference.mean()), "rules": rules}
+    values = {rule: predictive_values(reference, called, group, prevalence) for rule, called in decisions.items()}
+    rules = [RuleAtPrevalence(rule=rule, ppv=one.ppv, npv=one.npv) for rule, one in values.items()]
+    return AtPrevalence(prevalence=prevalence, of_test_images=float(reference.mean()), rules=rules)
 
 
 def _failures(sums: ShareSums) -> ShareSums:

@@ -10,7 +10,6 @@ variance: ICC(1,1) for repeats without an order, ICC(2,1) for pairs.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +22,7 @@ from usvit.metrics.checks import check_score, group_codes
 from usvit.metrics.intervals import ALPHA, undefined, with_interval
 from usvit.metrics.proportions import clustered_share
 from usvit.metrics.support import Support, effective_groups, satterthwaite_freedom
+from usvit.records import AgreementRecord
 
 METHOD = "jackknife over groups"
 F_METHOD = "F distribution, on the effective number of groups"
@@ -37,30 +37,7 @@ LIMIT = float(norm.ppf(0.975))
 Float = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class RepeatFigures:
-    """Figures of repeated measurements; each is a ``Estimate``.
-
-    Attributes:
-        icc_form: the form of the intraclass correlation, in the notation of Shrout and Fleiss.
-        bias: mean of the second measurement less the first; null for repeats without an order.
-        within_sd: standard deviation of measurements of one thing, s_w.
-        coefficient: repeatability coefficient, 1.96 sqrt(2) s_w: 95 % of differences between two measurements of one
-            thing are smaller, if they are normally distributed.
-        lower, upper: limits of agreement.
-        icc: intraclass correlation.
-    """
-
-    icc_form: str
-    bias: Estimate
-    within_sd: Estimate
-    coefficient: Estimate
-    lower: Estimate
-    upper: Estimate
-    icc: Estimate
-
-
-def unordered_repeats(value: ArrayLike, thing: ArrayLike, group: ArrayLike) -> RepeatFigures:
+def unordered_repeats(value: ArrayLike, thing: ArrayLike, group: ArrayLike) -> AgreementRecord:
     """Compute the repeatability of measurements that have no order, such as copies of one frame.
 
     The model is a one-way analysis of variance with random effects: value = mean + thing + error. There is no bias, and
@@ -105,18 +82,18 @@ def unordered_repeats(value: ArrayLike, thing: ArrayLike, group: ArrayLike) -> R
     found = _Jackknife(pieces, figures, sums.n)
     width = LIMIT * np.sqrt(2)
     coefficient = found.root("log error", width)
-    return RepeatFigures(
+    return AgreementRecord(
         icc_form="ICC(1,1)",
         bias=undefined("the repeats have no order", n_groups),
         within_sd=found.root("log error", 1.0),
-        coefficient=coefficient,
-        lower=_mirrored(coefficient),
-        upper=coefficient,
+        repeatability_coefficient=coefficient,
+        lower_limit=_mirrored(coefficient),
+        upper_limit=coefficient,
         icc=found.explained("log error", "log total", float(size.mean())),
     )
 
 
-def paired_repeats(first: ArrayLike, second: ArrayLike, group: ArrayLike) -> RepeatFigures:
+def paired_repeats(first: ArrayLike, second: ArrayLike, group: ArrayLike) -> AgreementRecord:
     """Compute the agreement of two measurements of each image, such as before and after a change.
 
     The standard deviation of the differences, and with it the limits of agreement, contains both the spread between
@@ -163,13 +140,13 @@ def paired_repeats(first: ArrayLike, second: ArrayLike, group: ArrayLike) -> Rep
         }
 
     found = _Jackknife(pieces, figures, sums.n)
-    return RepeatFigures(
+    return AgreementRecord(
         icc_form="ICC(2,1)",
         bias=found.plain("bias"),
         within_sd=found.root("log error", 1.0),
-        coefficient=found.root("log error", LIMIT * np.sqrt(2)),
-        lower=found.limit(-LIMIT),
-        upper=found.limit(LIMIT),
+        repeatability_coefficient=found.root("log error", LIMIT * np.sqrt(2)),
+        lower_limit=found.limit(-LIMIT),
+        upper_limit=found.limit(LIMIT),
         icc=found.explained("log error", "log total", 2.0),
     )
 

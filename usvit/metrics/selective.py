@@ -5,16 +5,15 @@ at an accepted share c is the error among the share c of the images with the hig
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
-from usvit.estimate import Estimate
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, effective_wilson, with_interval
 from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect, support_of
+from usvit.records import RiskCoverageRecord
 
 SHARES = tuple(percent / 100 for percent in range(5, 101, 5))
 AREA = "area"
@@ -25,19 +24,6 @@ MAX_JACKKNIFE = 2000
 """With more groups, the jackknife leaves out this many blocks of groups."""
 CHUNK = 32
 """Sets of groups at once: 32 x 2,000 images of float64 are 0.5 MB."""
-
-
-@dataclass(frozen=True)
-class RiskCoverage:
-    """Error among the accepted images over the share that is accepted."""
-
-    accepted: tuple[float, ...]
-    error: tuple[float, ...]
-    lower: tuple[float | None, ...]
-    """Lower end of the pointwise 95 % band; None where there is no interval."""
-    upper: tuple[float | None, ...]
-    area: Estimate
-    """AURC: the mean over images of the error among all images that are accepted no later; 0 is perfect."""
 
 
 class RiskFigures:
@@ -76,7 +62,7 @@ class RiskFigures:
 
 def risk_coverage(
     confidence: ArrayLike, wrong: ArrayLike, group: ArrayLike, *, shares: Sequence[float] = SHARES
-) -> RiskCoverage:
+) -> RiskCoverageRecord:
     """Compute the risk-coverage curve and its area, with intervals that respect groups.
 
     The variance comes from the jackknife over groups: each is left out once, and the confidence that accepts a share is
@@ -124,12 +110,12 @@ def risk_coverage(
         support=support_of(code),
     )
     band = [ends[share] or (None, None) for share in shares]
-    return RiskCoverage(
-        tuple(shares),
-        tuple(value[share] for share in shares),
-        tuple(low for low, _ in band),
-        tuple(high for _, high in band),
-        area,
+    return RiskCoverageRecord(
+        accepted=list(shares),
+        error=[value[share] for share in shares],
+        lower=[low for low, _ in band],
+        upper=[high for _, high in band],
+        area=area,
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from usvit.estimate import Estimate
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.proportions import ShareInterval, share
+from usvit.records import OutcomeRecord
 
 
 @dataclass(frozen=True)
@@ -62,22 +63,6 @@ class Choice:
 
     threshold: float | None
     reason: str | None = None
-
-
-@dataclass(frozen=True)
-class ThresholdOutcome:
-    """Counts and proportions of decisions on a set of images."""
-
-    n_images: int
-    n_groups: int
-    true_positive: int
-    false_positive: int
-    true_negative: int
-    false_negative: int
-    sensitivity: Estimate
-    specificity: Estimate
-    ppv: Estimate
-    npv: Estimate
 
 
 def choose_threshold(positive: ArrayLike, score: ArrayLike, rule: Rule) -> Choice:
@@ -143,7 +128,7 @@ def choose_threshold(positive: ArrayLike, score: ArrayLike, rule: Rule) -> Choic
 
 def outcome(
     positive: ArrayLike, called: ArrayLike, group: ArrayLike, *, interval: ShareInterval | None = None
-) -> ThresholdOutcome:
+) -> OutcomeRecord:
     """Compute counts and proportions of decisions on n >= 1 images.
 
     Args:
@@ -166,7 +151,7 @@ def outcome(
     def among(images: np.ndarray, hits: np.ndarray, of: str) -> Estimate:
         return share(hits[images], groups[images], of=of, interval=interval)
 
-    return ThresholdOutcome(
+    return OutcomeRecord(
         n_images=len(reference),
         n_groups=n_groups,
         true_positive=int((reference & decided).sum()),

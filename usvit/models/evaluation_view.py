@@ -1,7 +1,7 @@
 """Preprocessing of test images for weights: that of the run that made them, or of timm's configuration."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from usvit.config.views import ViewsConfig
 from usvit.data.transforms import Preprocessing, TestResize
@@ -11,6 +11,9 @@ from usvit.models.spec import ModelSpec
 from usvit.models.trained_model import UPSTREAM
 from usvit.models.weights import Weights
 from usvit.records import RunRecord, load_run_record
+from usvit.records.model import TestPreprocessing
+
+Interpolation = Literal["bicubic", "bilinear"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class EvaluationView:
     image_size: int
     resize: TestResize
     test_crop: float
-    interpolation: str
+    interpolation: Interpolation
     mean: Statistics
     std: Statistics
     origin: str
@@ -32,17 +35,17 @@ class EvaluationView:
     def normalisation(self) -> Preprocessing:
         return Preprocessing(self.image_size, "squash", self.mean, self.std)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the entry ``preprocessing`` of ``test.json``."""
-        return {
-            "image_size": self.image_size,
-            "resize": self.resize,
-            "test_crop": self.test_crop,
-            "interpolation": self.interpolation,
-            "mean": list(self.mean),
-            "std": list(self.std),
-            "origin": self.origin,
-        }
+    def record(self) -> TestPreprocessing:
+        """Return the entry ``preprocessing`` of ``test.json`` and ``explain.json``."""
+        return TestPreprocessing(
+            image_size=self.image_size,
+            resize=self.resize,
+            test_crop=self.test_crop,
+            interpolation=self.interpolation,
+            mean=list(self.mean),
+            std=list(self.std),
+            origin=self.origin,
+        )
 
 
 def view_of(
@@ -51,7 +54,7 @@ def view_of(
     *,
     image_size: int | None = None,
     test_crop: float | None = None,
-    interpolation: str | None = None,
+    interpolation: Interpolation | None = None,
 ) -> EvaluationView:
     """Return the preprocessing of test images for a network.
 
@@ -70,7 +73,8 @@ def view_of(
     crop = "tissue"
     if metadata is not None:
         own = metadata.preprocessing
-        size, crop, own_interpolation, origin = own.image_size, own.crop, "bicubic", "the metadata of the run"
+        own_interpolation: Interpolation = "bicubic"
+        size, crop, origin = own.image_size, own.crop, "the metadata of the run"
         resize: TestResize = "pad" if own.resize == "pad" else "squash"
         own_crop = 1.0
         if metadata.stage == UPSTREAM:
@@ -105,14 +109,15 @@ def _crop_of_run(weights: Weights) -> float:
     return float(value) if isinstance(value, int | float) and 0 < value <= 1 else ViewsConfig().test_crop
 
 
-def _of_timm(spec: ModelSpec, weights: Weights) -> tuple[int, TestResize, float, str, str]:
+def _of_timm(spec: ModelSpec, weights: Weights) -> tuple[int, TestResize, float, Interpolation, str]:
     """Return size, resizing, crop, interpolation and origin as timm tests these weights."""
     found = timm_test_config(spec, weights)
     if found is None:
         return spec.image_size, "short_side", ViewsConfig().test_crop, "bicubic", "usvit's defaults for this network"
     modes: dict[str, TestResize] = {"center": "short_side", "squash": "squash"}
+    known: dict[str, Interpolation] = {"bicubic": "bicubic", "bilinear": "bilinear"}
     mode, interpolation = str(found["crop_mode"] or "center"), str(found["interpolation"])
-    if mode not in modes or interpolation not in ("bicubic", "bilinear"):
+    if mode not in modes or interpolation not in known:
         raise UsvitError(
             f"timm tests the weights of {spec.name} with crop mode {mode} and interpolation {interpolation}, which "
             "usvit does not have. Set views.test_crop and views.interpolation to test them in another way."
@@ -120,4 +125,4 @@ def _of_timm(spec: ModelSpec, weights: Weights) -> tuple[int, TestResize, float,
     origin = "timm's configuration of these weights"
     if weights.source != "hub":
         origin = "timm's configuration of this network's recommended weights"
-    return int(found["input_size"][-1]), modes[mode], float(found["crop_pct"]), interpolation, origin
+    return int(found["input_size"][-1]), modes[mode], float(found["crop_pct"]), known[interpolation], origin

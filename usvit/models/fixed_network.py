@@ -13,7 +13,7 @@ from torch import nn
 from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError
 from usvit.models.build import build_with_report, count_parameters
-from usvit.models.evaluation_view import EvaluationView, view_of
+from usvit.models.evaluation_view import EvaluationView, Interpolation, view_of
 from usvit.models.heads import has_distillation_head, head_outputs, load_head
 from usvit.models.spec import ModelSpec
 from usvit.models.trained_model import UPSTREAM
@@ -60,7 +60,7 @@ def resolve_networks(
     vit: Mapping[str, Any] | None = None,
     image_size: int | None = None,
     test_crop: float | None = None,
-    interpolation: str | None = None,
+    interpolation: Interpolation | None = None,
     need_classifier: bool = True,
 ) -> Iterator[FixedNetwork]:
     """Yield the network that a choice names, built once to check it; for a run with several folds, that of each fold.

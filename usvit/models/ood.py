@@ -22,7 +22,6 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +33,7 @@ from usvit.errors import UsvitError
 from usvit.files import read_bytes
 from usvit.models.image_statistics import RESOLUTION, STATISTICS
 from usvit.records import ModelMetadata
+from usvit.records.model import InDistribution, OodRecord, OodView
 
 NOVELTY_FILE = "novelty.safetensors"
 MAX_BYTES = 1_000_000_000
@@ -154,24 +154,30 @@ class OodDetector:
             {f"{name}.{key}": array for name, view in self.views.items() for key, array in vars(view).items()}
         )
 
-    def describe(self, content: bytes) -> dict[str, Any]:
-        """Return the entry ``novelty`` of the metadata; ``content`` is the result of ``save``."""
-        return {
-            "method": METHOD,
-            "file": NOVELTY_FILE,
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "views": {
-                name: {"method": _VIEWS[name], "dimensions": len(view.centre), "threshold": self.limits[name]}
+    def record(self, content: bytes, rate: InDistribution) -> OodRecord:
+        """Return the entry ``novelty`` of the metadata.
+
+        Args:
+            content: The result of ``save``.
+            rate: How often the detector flags test images.
+        """
+        return OodRecord(
+            method=METHOD,
+            file=NOVELTY_FILE,
+            sha256=hashlib.sha256(content).hexdigest(),
+            views={
+                name: OodView(method=_VIEWS[name], dimensions=len(view.centre), threshold=self.limits[name])
                 for name, view in self.views.items()
             },
-            "left_out": self.left_out,
-            "statistics": list(STATISTICS),
-            "n_train": self.n_train,
-            "n_val": self.n_val,
-            "n_val_groups": self.n_val_groups,
-            "expected_rate": self.rate,
-            "note": self.note,
-        }
+            left_out=self.left_out,
+            statistics=list(STATISTICS),
+            n_train=self.n_train,
+            n_val=self.n_val,
+            n_val_groups=self.n_val_groups,
+            expected_rate=self.rate,
+            note=self.note,
+            in_distribution=rate,
+        )
 
 
 def training_sample(rows: NDArray[np.int64], seed: int) -> NDArray[np.int64]:

@@ -1,5 +1,4 @@
 from .accuracy import plan_accuracy as plan_accuracy
 from .comparing import plan_comparison as plan_comparison
-from .pages import aim_in_words as aim_in_words
-from .pages import in_words as in_words
+from .document import plan_document as plan_document
 from .validation import plan_validation as plan_validation

@@ -1,23 +1,15 @@
 """``plan.json`` and ``plan.html``: one file without script or network."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader
 from matplotlib.figure import Figure
 
+import usvit.documents as doc
 from usvit.documents import LegendEntry, Pens, Plot
 from usvit.files import OutputFolder, write_text
-from usvit.records import PlanCriterion, PlanRecord, write_record
-from usvit.reports import LOADERS, environment
-from usvit.wording import plural as plural
-
-TITLES = {
-    "validation": "Sample size to validate a model",
-    "accuracy": "Sample size for sensitivity and specificity",
-    "comparison": "Sample size to compare two models",
-}
+from usvit.planning.document import plan_document
+from usvit.records import PlanRecord, write_record
 
 
 def checked_folder(out: str | Path) -> OutputFolder:
@@ -38,46 +30,8 @@ def write_plan(folder: OutputFolder, content: dict[str, Any]) -> PlanRecord:
         plots = [curve_plot(record)] if record.curve else []
         if record.design == "comparison" and record.curve:
             plots.append(power_plot(record))
-        page = (
-            _environment()
-            .get_template("plan.html.j2")
-            .render(
-                plan=record,
-                title=TITLES[record.design],
-                plots=plots,
-                sentence=in_words(record),
-                aim=aim_in_words,
-                named=[one.name for one in record.criteria if record.curve and one.name in record.curve[0].half_widths],
-            )
-        )
-        write_text(folder.path / "plan.html", page)
+        write_text(folder.path / "plan.html", doc.html_page(plan_document(record, plots)))
     return record
-
-
-def in_words(record: PlanRecord) -> str:
-    """Return the answer of a plan as one sentence."""
-    if record.n_patients is None or record.n_images is None:
-        return "No study of a practicable size reaches the aim."
-    size = plural(record.n_patients, "patient")
-    if record.n_images != record.n_patients:
-        size += f" with {record.n_images:,} images"
-    positive = (
-        ""
-        if record.n_positive_images is None
-        else f", of them about {record.n_positive_images:,} with a positive label"
-    )
-    if record.design == "comparison":
-        return f"The study needs at least {size}{positive}."
-    return f"The study needs at least {size}{positive}. The {record.decisive} decides."
-
-
-def aim_in_words(criterion: PlanCriterion) -> str:
-    """Format the aim: ``95 % interval of width 0.2``."""
-    if criterion.target_kind == "power":
-        return f"power {criterion.target:g}"
-    if criterion.target_kind == "half width":
-        return f"95 % interval of ± {criterion.target:g}"
-    return f"95 % interval of width {criterion.target:g}"
 
 
 def curve_plot(record: PlanRecord) -> Plot:
@@ -121,8 +75,3 @@ def power_plot(record: PlanRecord) -> Plot:
         return figure
 
     return Plot("power", "Power over the number of patients", draw)
-
-
-@functools.cache
-def _environment() -> Environment:
-    return environment().overlay(loader=ChoiceLoader([PackageLoader("usvit.planning"), *LOADERS]))

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Share, Text, key
+from usvit.records.values import SkippedFile
 
 FLAGS = [
     "text",
@@ -43,13 +44,6 @@ class KeepCounts(Record):
 
     kept: Count
     dropped: Count
-
-
-class SkippedFile(Record):
-    """File that could not be read."""
-
-    path: Text
-    reason: Text
 
 
 class AuditRecord(FileRecord):

@@ -4,12 +4,22 @@ import functools
 import json
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from usvit.errors import UsvitError
 from usvit.estimate import content_of
@@ -56,7 +66,8 @@ def of_section(
 def optional(description: str = "", *, null: bool = False, **schema: Any) -> Any:
     """Declare a key that usvit writes only in some files.
 
-    The schema allows null only if ``null`` is true. The other arguments are those of ``key``.
+    The schema allows null only if ``null`` is true; otherwise, a record that is made with None is written without the
+    key. The other arguments are those of ``key``.
     """
     return Field(None, description=description or None, json_schema_extra={"x-null": null, **schema})
 
@@ -71,8 +82,16 @@ class Record(Summarised, BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, defer_build=True)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Count the defaults of keys that every file contains as given, so that they are written."""
+        """Count the defaults of keys that every file contains as given, and None of keys without null as not given."""
         self.__pydantic_fields_set__.update(_written_defaults(type(self)))
+        absent = {name for name in _never_null(type(self)) if getattr(self, name) is None}
+        self.__pydantic_fields_set__.difference_update(absent)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with other values of some keys, which are not checked; None is as in a new record."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy.model_post_init(None)
+        return copy
 
     def _facts(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in type(self).model_fields}
@@ -94,7 +113,40 @@ def _written_defaults(model: type[Record]) -> frozenset[str]:
     )
 
 
+@functools.cache
+def _never_null(model: type[Record]) -> frozenset[str]:
+    """Return the fields that a file contains with a value or not at all (``optional`` without ``null``)."""
+    return frozenset(
+        name
+        for name, field in model.model_fields.items()
+        if isinstance(extra := field.json_schema_extra, dict)
+        and extra.get("x-null") is False
+        and not extra.get("x-required")
+    )
+
+
+class InGivenOrder(Record):
+    """A part whose keys depend on the kind of the file: they are written in the order in which they were given."""
+
+    _order: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_order(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        found = handler(given)
+        if isinstance(given, Mapping):
+            found._order = tuple(given)
+        return found
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        return {name: content[name] for name in self._order if name in content} | content
+
+
 OPEN = ConfigDict(json_schema_extra={"x-open": True})
+BY_NAME = ConfigDict(populate_by_name=True)
+"""For records with an alias: code makes them by the names of the fields."""
 FROZEN = ConfigDict(frozen=True)
 """For records that code computes with: they cannot be changed, and have a hash if their parts have one."""
 

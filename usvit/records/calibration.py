@@ -92,19 +92,19 @@ class CalibrationRecord(FileRecord):
     n_groups: Count = key(minimum=1)
     positive_groups: Count = key("Groups with a positive image.", minimum=1)
     negative_groups: Count = key("Groups with a negative image.", minimum=1)
+    said: list[Text] = key("Sentences that explain the intervals.")
     class_counts: dict[str, Count]
     n_seen_images_left_out: Count
-    said: list[Text] = key("Sentences that explain the intervals.")
     fitted_on_sha256: _Hashes = key(
         "Pixel hashes of the images that it was fitted on: usvit evaluate refuses these images and their groups."
     )
-    fitted_on_groups_sha256: _Hashes = key("SHA-256 of the groups' pseudonyms.")
     fitted_on_copies: str = key(
         "Near-duplicate descriptions of the images that it was fitted on, about 1 kB each. Images of scored sets "
         "without descriptions have none.",
         contentEncoding="base64",
     )
     seen: SeenAnswer = key("Result of the search for images seen in training.")
+    fitted_on_groups_sha256: _Hashes = key("SHA-256 of the groups' pseudonyms.")
     created_with: Text
 
     @model_validator(mode="after")

@@ -5,7 +5,19 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from usvit.estimate import Difference, Interval
-from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
+from usvit.records.base import (
+    Classes,
+    Count,
+    FileRecord,
+    InGivenOrder,
+    Name,
+    Number,
+    Record,
+    Share,
+    Text,
+    key,
+    optional,
+)
 from usvit.records.values import MeanSd, ShareValue
 
 _Margin = Annotated[float, Field(gt=0, lt=0.5)]
@@ -34,17 +46,17 @@ class ComparedRun(Record):
     mean_sd: dict[str, MeanSd] = key("Mean and SD of the same figures over folds. The SD is not a confidence interval.")
 
 
-class McNemar(Record):
+class McNemar(InGivenOrder):
     """Images that only one run decides correctly, and the McNemar test of them if there is one fold."""
 
     p: Share | None = key("Null with several folds: see the difference of accuracies.")
-    p_holm: Share | None = optional(null=True)
     only_a: Count = key("Images that only run a decides correctly.")
     only_b: Count = key("Images that only run b decides correctly.")
     method: Text
     n_groups: Count = key(minimum=1)
     reason: Text | None = optional()
     warning: Text | None = optional()
+    p_holm: Share | None = optional(null=True)
 
 
 class DecisionDifference(Record):
@@ -66,7 +78,7 @@ class SubgroupDifference(Record):
     auc: Difference
 
 
-class Verdict(Record):
+class Verdict(InGivenOrder):
     """Claim of non-inferiority."""
 
     bound: Number | None = key(
@@ -76,11 +88,11 @@ class Verdict(Record):
         "One-sided p of the hypothesis that the first is worse by the margin or more; below 0.025 exactly if the bound "
         "lies above minus the margin.",
     )
-    p_holm: Share | None = optional(_HOLM_CLAIMS, null=True)
     verdict: Text | None = key(
         f"Non-inferior if p_holm is below 0.025. {_VERDICT}",
         enum=["non-inferior", "not shown to be non-inferior", None],
     )
+    p_holm: Share | None = optional(_HOLM_CLAIMS, null=True)
     reason: Text | None = optional(minLength=1)
 
 
@@ -109,7 +121,7 @@ class NonInferiority(Record):
     decisions: list[DecisionNonInferiority]
 
 
-class EquivalenceClaim(Record):
+class EquivalenceClaim(InGivenOrder):
     """Claim that two figures differ by less than the margin either way: two one-sided tests at 5 %."""
 
     margin: Number
@@ -117,10 +129,10 @@ class EquivalenceClaim(Record):
     p: Share | None = key(
         "The larger of both one-sided p-values; below 0.05 exactly if the 90 % interval lies within the margin."
     )
-    p_holm: Share | None = optional(_HOLM_CLAIMS, null=True)
     verdict: Text | None = key(
         f"Equivalent if p_holm is below 0.05. {_VERDICT}", enum=["equivalent", "not shown to be equivalent", None]
     )
+    p_holm: Share | None = optional(_HOLM_CLAIMS, null=True)
     reason: Text | None = optional(minLength=1)
 
 
@@ -141,8 +153,8 @@ class Equivalence(Record):
     decisions: list[DecisionEquivalence]
 
 
-class Pair(Record):
-    """Run a minus run b."""
+class PairedTests(Record):
+    """Tests of the difference of two runs, run a minus run b."""
 
     a: Name
     b: Name
@@ -159,17 +171,22 @@ class Pair(Record):
     auc_over_folds: Difference = key(
         "Mean over folds of the difference within the fold, with the corrected t test of Nadeau and Bengio."
     )
+
+
+class Pair(PairedTests):
+    """Run a minus run b."""
+
     decisions: list[DecisionDifference] = key(
         "Differences of sensitivity and specificity of the positive class against the rest. Thresholds are each run's "
         "own. With several folds, the mean of the folds' differences with Nadeau and Bengio's corrected t; with one, "
         f"thresholds and models are taken as given. {_HOLM}",
         minItems=1,
     )
+    accuracy: Difference = key("Difference of the accuracies, computed as those of decisions.")
     subgroups: list[SubgroupDifference] = key(
         "Difference of AUCs in each subgroup (data set, device, BI-RADS, size), pooled; the models are taken as given. "
         f"{_HOLM}"
     )
-    accuracy: Difference = key("Difference of the accuracies, computed as those of decisions.")
     non_inferiority: NonInferiority | None = optional("Absent if it was not tested.")
     equivalence: Equivalence | None = optional("Absent if it was not tested.")
 
@@ -184,6 +201,8 @@ class CompareRecord(FileRecord):
     n_groups: Count = key(minimum=1)
     n_folds: Count = key(minimum=1)
     class_counts: dict[str, Count]
+    runs: list[ComparedRun] = key(minItems=2)
+    pairs: list[Pair] = key(minItems=1)
     n_compared: Count = key("Number of pairs, for Holm's correction.", minimum=1)
     non_inferiority_margin: _Margin | None = key("Margin that the user gave; null if none was given.")
     equivalence_margin: _Margin | None = key("The same for equivalence.")
@@ -192,5 +211,3 @@ class CompareRecord(FileRecord):
         "specificity with its rule. Null without a margin."
     )
     warnings: list[Text]
-    runs: list[ComparedRun] = key(minItems=2)
-    pairs: list[Pair] = key(minItems=1)

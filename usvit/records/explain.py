@@ -5,7 +5,20 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from usvit.estimate import Estimate
-from usvit.records.base import Count, FileRecord, Fold, Name, Number, Record, Sha256, Share, Text, key, optional
+from usvit.records.base import (
+    BY_NAME,
+    Count,
+    FileRecord,
+    Fold,
+    Name,
+    Number,
+    Record,
+    Sha256,
+    Share,
+    Text,
+    key,
+    optional,
+)
 from usvit.records.model import TestPreprocessing
 
 _Png = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}\.png$")]
@@ -33,6 +46,7 @@ class MaskAgreement(Record):
 class ExplainedImage(Record):
     """Map of one image."""
 
+    model_config = BY_NAME
     dataset: Name = key("Data set, or SOURCE:SPLIT.")
     image_id: Name = key("Id, or name of the file in the source or folder.")
     group_id: Name | None = key("Null for the images of a source or folder.")
@@ -104,13 +118,13 @@ class ExplanationRecord(Record):
     source: Text = key("The paper.")
     part: Name | None = optional("Images of the test splits of a run; otherwise images_of says which.", const="test")
     images_of: Name | None = optional("SOURCE:SPLIT of the images; absent for the test images of a run.")
+    fold: Fold | None = optional(null=True)
     layer: Text | None = optional("Layer of the network; of several, the last, whose map is scored.", null=True)
     shown_layers: list[Text] | None = optional("The layers in the picture, if there are several.")
     grid: _Grid | None = optional(_GRID)
     notes: list[Text] | None = optional()
     images: Annotated[list[ExplainedImage], Field(max_length=100_000)] | None = optional()
     against_masks: AgainstMasks | None = optional("Null if no image has a mask.", null=True)
-    fold: Fold | None = optional(null=True)
     n_images: Count | None = optional()
     n_groups: Count | None = optional()
     uniform: Number | None = optional("Distance in pixels if every patch attended equally to all patches.")

@@ -8,7 +8,7 @@ from usvit.estimate import Estimate
 from usvit.records.base import Classes, Count, FileRecord, Name, Record, Text, key, optional
 from usvit.records.guarantees import ConformalRecord, SelectiveRecord
 from usvit.records.metrics_calibration import ClassifierCalibrationRecord
-from usvit.records.metrics_decisions import AtPrevalence, DecisionCurveRecord, OperatingPointRecord
+from usvit.records.metrics_decisions import AtPrevalence, DecisionCurve, OperatingPointRecord
 from usvit.records.metrics_external import External
 from usvit.records.metrics_figures import (
     Confusion,
@@ -130,11 +130,6 @@ class MetricsRecord(FileRecord):
     class_counts: Counts = key("Test images by reference label.")
     class_groups: Counts = key("Groups with a test image of the class; a group may count for two classes.")
     warnings: list[Text] = key("Sentences for a reader of the figures; empty if there are none.")
-    contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
-        "Tested data sets that a foundation model behind the network was pre-trained on (--allow-contaminated). "
-        "The figures are inflated.",
-        minItems=1,
-    )
     headline: Headline = key("Figures to quote.")
     pooled: FiguresRecord = key(
         "Figures of all test images as one set, each predicted by the model that was not trained on it, with "
@@ -148,13 +143,18 @@ class MetricsRecord(FileRecord):
         "Decisions for the positive class against the rest, at thresholds that were chosen on other images."
     )
     calibration: ClassifierCalibrationRecord
-    decision_curve: DecisionCurveRecord
+    decision_curve: DecisionCurve
     subgroups: list[Subgrouping] = key("One entry for each column with more than one value.")
     conformal: list[ConformalRecord] = key(
         "Prediction sets with a guaranteed coverage, one entry for each alpha and guarantee."
     )
     selective: SelectiveRecord = key("Abstention, deferral and rule-out.")
     at_prevalence: AtPrevalence | None = optional()
+    contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
+        "Tested data sets that a foundation model behind the network was pre-trained on (--allow-contaminated). "
+        "The figures are inflated.",
+        minItems=1,
+    )
     external: External | None = optional()
 
     @model_validator(mode="after")

@@ -61,12 +61,12 @@ class OperatingPointRecord(Record):
     pooled: OutcomeRecord | None = key(
         "All test images, each decided by its own fold's threshold; the intervals are conditional on these thresholds."
     )
+    reason: Text | None = key("Reason why nothing is pooled.", minLength=1)
+    n_below_target: Count | None = key("Folds whose test images miss the target; null without a target.")
     procedure: ProcedureRecord | None = key(
         "Figures of 'pooled' with intervals of the whole procedure (docs/explanation/operating-points.md). Null for a "
         "threshold that was not chosen on this table, and if nothing is pooled."
     )
-    reason: Text | None = key("Reason why nothing is pooled.", minLength=1)
-    n_below_target: Count | None = key("Folds whose test images miss the target; null without a target.")
 
 
 class DecisionBand(Record):
@@ -86,7 +86,7 @@ class DecisionBand(Record):
 _Range = Annotated[list[Share], Field(min_length=2, max_length=2)]
 
 
-class DecisionCurveRecord(Record):
+class DecisionCurve(Record):
     """Net benefit of acting on images whose probability is at least the threshold, in true positives per image.
 
     It is computed for the positive class against the rest.
@@ -115,7 +115,7 @@ class DecisionCurveRecord(Record):
     reason: Text | None = key("Reason why entries are null.", minLength=1)
 
     @model_validator(mode="after")
-    def _of_one_length(self) -> "DecisionCurveRecord":
+    def _of_one_length(self) -> "DecisionCurve":
         if any(len(one) != len(self.thresholds) for one in (self.model, self.treat_all, self.treat_none)):
             raise ValueError("curves as long as their thresholds")
         return self

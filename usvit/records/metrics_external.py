@@ -72,13 +72,13 @@ class External(Record):
         "Method that combines the frames of a unit into one row; null for frames."
     )
     joined_by: Name = key(enum=["item_id", "instance_id", "study_id", "patient_id"])
-    seen: SeenAnswer = key("Result of the search for images seen in training.")
     model_sha256: Name
     recalibrated: RecalibrationFiguresRecord | None
     counts: Counts = key(
         "label_rows: rows of the table. labels: different ids with a label that is used. The others count what is not "
         "used, as unmatched.csv lists it."
     )
+    seen: SeenAnswer = key("Result of the search for images seen in training.")
     failures: Failures
     abstained: Abstained
     calibrated: ClassCalibration = key(

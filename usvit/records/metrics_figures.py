@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import Field, model_validator
 
 from usvit.estimate import Estimate
-from usvit.records.base import Classes, Count, Fold, Record, Share, Text, key, optional
+from usvit.records.base import Classes, Count, Fold, InGivenOrder, Record, Share, Text, key, optional
 from usvit.records.values import MeanSd, NonNegative, ShareValue
 
 OneFigure = TypeVar("OneFigure", ShareValue, MeanSd)
@@ -13,7 +13,7 @@ Counts = dict[str, Count]
 _OVR: dict[str, Any] = {"propertyNames": {"pattern": "_vs_rest$"}}
 
 
-class MainFigures(Record, Generic[OneFigure]):
+class MainFigures(InGivenOrder, Generic[OneFigure]):
     """Figures of every table of results: each a value with its interval, or mean and SD over folds."""
 
     accuracy: OneFigure

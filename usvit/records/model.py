@@ -6,12 +6,14 @@ from pydantic import ConfigDict, Field, model_validator
 
 from usvit.estimate import Interval
 from usvit.records.base import (
+    BY_NAME,
     FROZEN,
     OPEN,
     Classes,
     Count,
     FileRecord,
     Fold,
+    InGivenOrder,
     Name,
     Number,
     Record,
@@ -19,6 +21,7 @@ from usvit.records.base import (
     Share,
     Text,
     key,
+    of_section,
     optional,
 )
 
@@ -60,8 +63,8 @@ class InDistribution(Record):
     """Rate at which the detector flags images like those of the training, measured on the test split."""
 
     part: Name = key(const="test")
-    n_images: Count
     repeat: Count | None = optional("Number of the repeat, only in a repeated cross-validation.")
+    n_images: Count
     n_groups: Count
     n_flagged: Count
     rate: Share | None
@@ -111,14 +114,102 @@ class OodRecord(Record):
     in_distribution: InDistribution
 
 
-class UpstreamRecord(Record):
+class SourceRecord(InGivenOrder):
+    """A set of images to learn from; further keys depend on the set."""
+
+    model_config = OPEN
+    label: Name | None = optional("SOURCE:SPLIT of tested images.")
+    name: Text
+    images: Count
+    classes: Count
+    image_size: Count | None = optional("Side of generated images, as the next keys.")
+    split: Name | None = optional()
+    seed: int | None = optional()
+    generator_version: Name | None = optional()
+    tested: Count | None = optional("Images that are tested.")
+    seen: Count | None = optional("Images that a classifier was trained on; null if none were compared.", null=True)
+    listing_sha256: Sha256 | None = optional("SHA-256 of names, classes and labels; absent from generated images.")
+    parts: list["SourceRecord"] | None = optional("The sets that were joined.")
+
+    def changed(self, other: "SourceRecord", **more: object) -> "SourceRecord":
+        """Return a copy with the keys of another record and further keys."""
+        return SourceRecord(**self.content() | other.content() | more)
+
+
+class ExclusionRecord(Record):
+    """Downstream images whose near-duplicates a pre-training leaves out."""
+
+    datasets: list[Name]
+    manifest_sha256: Sha256 | None = optional("SHA-256 of the images with a data card.")
+    listing_sha256: dict[str, Sha256] | None = optional("Named set -> SHA-256 of its listing.")
+
+
+class TrainingRecord(Record):
+    """One training that led to the weights."""
+
+    model_config = OPEN
+    stage: Name | None = optional()
+    objective: Name | None = optional()
+    recipe: Text | None = optional()
+    source: SourceRecord | None = optional("The images.")
+    seed: int | None = optional()
+    fold: Fold | None = optional()
+    steps: Count | None = optional()
+    weights_sha256: Sha256 | None = optional("SHA-256 of its model.safetensors.")
+
+
+class ResizedTensor(Record):
+    """Tensor that was resized to the network."""
+
+    model_config = BY_NAME
+    name: Text
+    from_: list[Count] = key("Shape in the file.", alias="from")
+    to: list[Count] = key("Shape in the network.")
+
+
+class SkippedTensors(Record):
+    """Tensors of the file that are not used, for one reason."""
+
+    why: Text
+    names: list[Text]
+
+
+class LoadedRecord(Record):
+    """Which tensors of the file were loaded into the network."""
+
+    tensors: Count = key("Number of tensors that were loaded.")
+    table: Text | None = key("Table of a training checkpoint that held the tensors.")
+    renamed: Count
+    resized: list[ResizedTensor]
+    skipped: list[SkippedTensors]
+    new: list[Text] = key("Tensors of the network that are newly initialised.")
+
+
+class WeightsRecord(Record):
     """The initial weights."""
 
     model_config = OPEN
-    source: Name = key("Source of the weights, such as scratch, hub, file or run.")
-    name: Text | None = optional(null=True)
+    source: Name | None = of_section("Source of the weights, such as scratch, hub, file or run.")
+    name: Text | None = optional("Name of the file or run, or of the repository on the hub.", null=True)
+    sha256: Sha256 | None = optional(null=True)
     license: Text | None = optional(null=True)
-    lineage: list[dict[str, Any]] | None = optional("Trainings that led to the weights, the last one first.")
+    upstream: Text | None = optional("Name of the hub's weights, as in --weights hub:UPSTREAM.", null=True)
+    pretrained_by: Text | None = optional(null=True)
+    revision: Text | None = optional("Commit of the hub's repository.", null=True)
+    pinned: bool | None = optional("Whether the hub's file was checked against a pin.")
+    lineage: list[TrainingRecord] | None = optional("Trainings that led to the weights, the last one first.")
+    folds: list[Sha256] | None = optional("SHA-256 of the weights of each fold, if they differ.")
+    loaded: LoadedRecord | None = optional("Only in run.json.")
+
+
+class TeacherRecord(Record):
+    """Another network that a training learnt from."""
+
+    role: Name = key("teacher, tokenizer or source of LayerScale.")
+    architecture: Name
+    weights_sha256: Sha256 | None = key("SHA-256 of its file; null if it was never trained.")
+    source: SourceRecord | None = key("The images that it was trained on, if usvit trained it.")
+    weights: WeightsRecord | None
 
 
 class BaseRecord(Record):
@@ -185,6 +276,14 @@ class SeenCopies(Record):
         allOf=[{"items": {"properties": {"file": {"pattern": _FILE + "copies$"}, "count": {"maximum": 200_000}}}}],
     )
     gaps: list[SeenGap]
+
+
+class SeenRecord(Record):
+    """The entries of ``model.json`` on the images that the network has seen."""
+
+    seen_sha256: SeenHashes
+    seen_copies: SeenCopies
+    seen_collections: list["SeenCollectionRecord"] | None = optional()
 
 
 class ListedSet(Record):
@@ -281,12 +380,6 @@ class ModelMetadata(FileRecord):
     objective: Name | None = optional(
         "Present only for initial weights: objective of their training (supervised, mae, ...), or method of transfer."
     )
-    source: dict[str, Any] | None = optional("Present only for initial weights: the images that they were trained on.")
-    learnt_from: list[dict[str, Any]] | None = optional(
-        "Present only for initial weights: the teacher, the tokenizer or the source of fixed LayerScale values."
-    )
-    grafit: dict[str, Any] | None = optional("Settings of the projector, only for the objective grafit.")
-    tokenizer: dict[str, Any] | None = optional("Settings of the network, only for the objective tokenizer.")
     architecture: Name = key("Name of the network in 'usvit models list', or timm:<name>.")
     vit: dict[str, Any] = key("Settings of a ViT that were changed.")
     timm: Name
@@ -296,13 +389,14 @@ class ModelMetadata(FileRecord):
     positive_class: Name | None = key("One of 'classes'; null for initial weights.")
     preprocessing: PreprocessingRecord
     tune: Name | None = optional("Absent for an untrained head, as the other keys of a training.", enum=TUNE)
-    weights_sha256: Sha256 | None = optional("SHA-256 of model.safetensors.")
     adapter: AdapterRecord | None = optional("Present only if model.tune is lora.")
+    weights_sha256: Sha256 | None = optional("SHA-256 of model.safetensors.")
     temperature: Annotated[float, Field(ge=1e-6, le=1e6)] | None = key(
         "Divisor of the logits before the softmax. If it is null, none was fitted, and 1 is used."
     )
     temperature_reason: Text | None = optional("Reason why there is no temperature.", null=True)
     thresholds: Annotated[list[ThresholdRecord], Field(max_length=10_000)]
+    head: Name | None = optional(const="untrained")
     novelty: OodRecord | None = optional(null=True)
     novelty_reason: Text | None = optional("Reason why there is no detector.", null=True)
     fold: Fold | None = optional()
@@ -310,8 +404,11 @@ class ModelMetadata(FileRecord):
     best_step: Count | None = optional()
     recipe: Text | None = optional()
     seed: int | None = optional()
-    upstream: UpstreamRecord
+    source: SourceRecord | None = optional("Present only for initial weights: the images that they were trained on.")
+    upstream: WeightsRecord
     data_licenses: dict[str, Text] = key("Data set -> licence.")
+    grafit: dict[str, Any] | None = optional("Settings of the projector, only for the objective grafit.")
+    tokenizer: dict[str, Any] | None = optional("Settings of the network, only for the objective tokenizer.")
     seen_sha256: SeenHashes
     seen_copies: SeenCopies
     seen_collections: Annotated[list[SeenCollectionRecord], Field(max_length=1000)] | None = optional(
@@ -320,9 +417,11 @@ class ModelMetadata(FileRecord):
         minItems=1,
     )
     intended_use: Text = key(minLength=1)
-    exported: ExportedRecord | None = optional()
+    learnt_from: list[TeacherRecord] | None = optional(
+        "Present only for initial weights: the teacher, the tokenizer or the source of fixed LayerScale values."
+    )
     measured: MeasuredRecord | None = optional("Null if the network has not been tested.", null=True)
-    head: Name | None = optional(const="untrained")
+    exported: ExportedRecord | None = optional()
 
 
 class ClassifierMetadata(ModelMetadata):

@@ -11,6 +11,7 @@ from pydantic import (
     TypeAdapter,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -21,6 +22,7 @@ from usvit.records.base import (
     Count,
     FileRecord,
     Fold,
+    InGivenOrder,
     Name,
     Number,
     Record,
@@ -30,10 +32,10 @@ from usvit.records.base import (
     load_record,
     of_section,
     optional,
-    read_record,
 )
-from usvit.records.model import ContaminationRecord
+from usvit.records.model import ContaminationRecord, ExclusionRecord, SourceRecord, TeacherRecord, WeightsRecord
 from usvit.records.scores import ScoringMember
+from usvit.records.values import SkippedFile
 
 MAX_FOLDS = 10_000
 MAX_CLASSES = 100_000
@@ -46,13 +48,13 @@ class Folds(Record):
     """Division of the images into folds."""
 
     n: Annotated[int, Field(ge=1, le=MAX_FOLDS)] | None = of_section()
+    threads: Count | None = optional("Threads of PyTorch with which each fold is trained.", minimum=1)
     repeats: Count | None = optional(minimum=1)
     sha256: Sha256 | None = optional("SHA-256 of folds.csv.")
     scheme: Name | None = optional()
     unit: Name | None = optional("Unit whose images are kept in one split: 'group' or 'image'.")
     leaking_groups: Count | None = optional("Groups with images in several splits of a fold.")
     file: Text | None = optional("The file of folds that was given.")
-    threads: Count | None = optional("Threads of PyTorch with which each fold is trained.", minimum=1)
 
 
 class ExcludedImage(Record):
@@ -63,18 +65,17 @@ class ExcludedImage(Record):
     reason: Text
 
 
-class UnreadableFile(Record):
-    """File that could not be read."""
+class Decoded(Record):
+    """Images that are stored decoded."""
 
-    model_config = OPEN
-    path: Text
-    reason: Text
+    longest_side: Count = key("Longest side in pixels, to which larger images are reduced.")
 
 
-class Data(Record):
+class Data(InGivenOrder):
     """Images of the run. Runs of usvit pretrain and transfer describe their sources with further keys."""
 
     model_config = OPEN
+    sources: list[SourceRecord] | None = optional("Training images of each fold of a pre-training; tested images.")
     datasets: Annotated[list[Name], Field(max_length=1000)] | None = optional()
     classes: Annotated[list[Name], Field(max_length=MAX_CLASSES)] | None = optional("Absent for tests.")
     positive_class: Name | None = optional(null=True)
@@ -85,16 +86,18 @@ class Data(Record):
         "Number of images by the kind of their group: patient, near-duplicates or single image."
     )
     manifest_sha256: Sha256 | None = optional()
+    sha256: Sha256 | None = optional("SHA-256 of the description of the images, of pretrain, transfer and test.")
     excluded: list[ExcludedImage] | None = optional("Images that were left out, each with the reason.")
-    skipped: list[UnreadableFile] | None = optional("Files that could not be read (--skip-bad).")
+    skipped: list[SkippedFile] | None = optional("Files that could not be read (--skip-bad).")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
         "Tested data sets that a foundation model behind the weights was pre-trained on: the run was "
         "started with --allow-contaminated.",
         minItems=1,
     )
-    validation: dict[str, Any] | None = optional(
-        "Validation images of usvit pretrain; absent for other runs.", null=True
-    )
+    validation: SourceRecord | None = optional("Validation images of usvit pretrain; absent for other runs.", null=True)
+    exclude: ExclusionRecord | None = optional("Images of source.exclude.")
+    decoded: Decoded | None = optional("Images that a pre-training stores decoded.")
+    parts: dict[str, SourceRecord | None] | None = optional("Images of each split of a transfer.")
 
 
 class FoldResultRecord(Record):
@@ -109,19 +112,6 @@ class FoldResultRecord(Record):
     phases: dict[str, Annotated[Number, Field(ge=0)]] | None = optional("Phase -> its wall time in seconds.")
 
 
-class WeightsRecord(Record):
-    """The initial weights."""
-
-    model_config = OPEN
-    source: Name | None = of_section("Source of the weights, such as scratch, hub, file or run.")
-    name: Text | None = of_section(null=True)
-    file: Text | None = optional("Name of the file, or of the repository on the hub.")
-    sha256: Sha256 | None = of_section(null=True)
-    license: Text | None = of_section(null=True)
-    upstream: Text | None = of_section(null=True)
-    pretrained_by: Text | None = of_section(null=True)
-
-
 class Model(Record):
     """The network."""
 
@@ -134,11 +124,24 @@ class Model(Record):
     weights: WeightsRecord = of_section(empty=WeightsRecord)
 
 
-class Classifiers(Record):
-    """The networks of a test, each with its name and the keys of ``model``."""
+class TestedModel(Model):
+    """The network of a tested classifier; several classifiers may have the same network."""
 
-    networks: list[dict[str, Any]] = key(minItems=1)
+    name: Name | None = of_section("Name of the classifier.")
+
+
+class Classifiers(Record):
+    """The networks of a test."""
+
+    networks: list[TestedModel] = key(minItems=1)
     sha256: Sha256 = key("SHA-256 over their weights, classes and preprocessing.")
+
+
+class LearntFrom(Record):
+    """The other networks that a pre-training learns from."""
+
+    networks: list[TeacherRecord] = key(minItems=1)
+    sha256: Sha256 = key("SHA-256 of their description.")
 
 
 class DeviceRecord(Record):
@@ -235,9 +238,11 @@ class Config(Record):
     @classmethod
     def _keep(cls, content: Any, check: ModelWrapValidatorHandler["Config"]) -> "Config":
         found = check(content)
-        found._written = dict(content)
+        if isinstance(content, dict):  # otherwise it is a record already
+            found._written = content
         return found
 
+    @model_serializer
     def as_written(self) -> dict[str, Any]:
         """Return the complete configuration with its keys in the order of the file."""
         return self._written
@@ -293,6 +298,7 @@ class RunRecord(FileRecord):
     seed: int | None = optional()
     device: DeviceRecord = Field(default_factory=DeviceRecord)
     data: Data
+    learnt_from: LearntFrom | None = optional()
     folds: Folds = Field(default_factory=Folds, description="Absent for tests.")
     model: Model = Field(default_factory=Model, description="Absent for tests.")
     classifiers: Classifiers | None = optional("Only for tests: the networks that were tested.")
@@ -342,16 +348,6 @@ def load_run_record(run: Path, hint: str = "") -> RunRecord:
     Raises:
         UsvitError: If the file is missing or damaged, or is of a later major version.
     """
-    _refuse_other_folder(run, hint)
-    return load_record(run / "run.json", RunRecord, hint)
-
-
-def read_run_record(run: Path, hint: str = "") -> dict[str, Any]:
-    """Read a ``run.json`` that will be continued as a dictionary; arguments and errors as ``load_run_record``."""
-    _refuse_other_folder(run, hint)
-    return read_record(run / "run.json", RunRecord, hint)
-
-
-def _refuse_other_folder(run: Path, hint: str) -> None:
     if not (run / "run.json").exists():
         raise UsvitError(f"{run} is not a run directory: it has no run.json. {hint}".rstrip())
+    return load_record(run / "run.json", RunRecord, hint)

@@ -4,12 +4,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from usvit.estimate import Interval
 from usvit.records.base import (
     OPEN,
     Classes,
     Count,
     FileRecord,
     Fold,
+    InGivenOrder,
     Name,
     Number,
     Record,
@@ -19,12 +21,12 @@ from usvit.records.base import (
     key,
     optional,
 )
-from usvit.records.model import SeenCollectionRecord, SeenGap
+from usvit.records.model import InDistribution, SeenCollectionRecord, SeenGap
 
 _FAILED = {"properties": {"rows": {"minimum": 1}}}
 
 
-class JobIdentity(Record):
+class JobIdentity(InGivenOrder):
     """Identity of a job: a job is resumed only if these values are the same. It contains nothing private."""
 
     model_config = OPEN
@@ -109,14 +111,45 @@ class OodSummary(Record):
     found_rate: Share | None = key("Share of the images scored here that are flagged; null if there are none.")
 
 
+class FlaggedImages(Record):
+    """How often in-distribution images are flagged, in the test splits of several networks."""
+
+    on: Text = key("Description of the images.")
+    n_images: Count
+    n_groups: Count
+    n_flagged: Count
+    rate: Share | None
+    ci95: Interval | None
+    method: Text
+
+
+class MemberOod(Record):
+    """Out-of-distribution detector of one network."""
+
+    thresholds: dict[str, Number] = key("View -> distance that counts as 1.")
+    left_out: dict[str, Text] = key("View -> why it is not used.")
+    in_distribution: InDistribution | None
+
+
+class EnsembleOod(Record):
+    """Out-of-distribution detection of all networks together."""
+
+    threshold: Number
+    combined: Text
+    in_distribution: FlaggedImages
+
+
 class ScoringMember(Record):
     """One network."""
 
     model_config = OPEN
     fold: Fold
-    architecture: Name
     weights_sha256: Sha256 | None = optional()
+    architecture: Name
     temperature: Number | None
+    temperature_reason: Text | None = optional("Reason why there is no temperature.", null=True)
+    novelty: MemberOod | None = optional(null=True)
+    novelty_reason: Text | None = optional("Reason why there is no detector.", null=True)
     run: Name | None = optional("Name of its run, only if the networks are of several runs.")
     weight: Share | None = optional("Its weight in the mean of its fold, only in an ensemble of usvit ensemble.")
 
@@ -137,20 +170,43 @@ class ModelSeen(Record):
     )
 
 
+class ScoringPreprocessing(Record):
+    """Preparation of the images."""
+
+    model_config = OPEN
+    image_size: Count
+    resize: Name
+    crop: Name
+    mean: list[Number]
+    std: list[Number]
+
+
+class ScoringCalibration(Record):
+    """The calibration.json that was used."""
+
+    temperature: Number | None
+    n_images: Count
+    n_groups: Count
+    sha256: Name
+
+
 class ScoringModelRecord(Record):
     """The networks that scored, and their calibration."""
 
     model_config = OPEN
     sha256: Sha256
-    seen: ModelSeen = key("Record of seen images.")
     classes: list[Name]
     positive_class: Name
+    preprocessing: ScoringPreprocessing
     members: list[ScoringMember] = key(minItems=1)
     flip: bool = key("true if probabilities are averaged with those of the mirrored image.")
-    calibration: dict[str, Any] | None
-    novelty: dict[str, Any] | None
+    calibration: ScoringCalibration | None
+    rule: Text | None = optional("Rule of the threshold.")
+    threshold: Number | None = optional("Threshold of a single image.", null=True)
+    threshold_origin: Text | None = optional("Where the threshold comes from.")
+    novelty: EnsembleOod | None
+    seen: ModelSeen = key("Record of seen images.")
     device: dict[str, Any]
-    preprocessing: dict[str, Any]
 
 
 class ProductRecord(Record):

@@ -11,6 +11,13 @@ NonNegative = Annotated[Estimate, Field(json_schema_extra={"properties": {"value
 ShareValue = Annotated[Estimate, Field(json_schema_extra={"properties": {"value": {"minimum": 0, "maximum": 1}}})]
 
 
+class SkippedFile(Record):
+    """File that could not be read."""
+
+    path: Text
+    reason: Text
+
+
 class MeanSd(Record):
     """Mean and standard deviation over folds (n - 1 in the denominator). The SD is not a confidence interval."""
 

@@ -6,7 +6,6 @@ from .content import Options
 from .content import best_steps as best_steps
 from .energy import energy_estimate as energy_estimate
 from .figures import loss_curves as loss_curves
-from .formatting import capitalized as capitalized
 from .formatting import decimals as decimals
 from .formatting import p_words as p_words
 from .formatting import usefulness as usefulness
@@ -16,6 +15,7 @@ from .patients import patients_headline_sentence as patients_headline_sentence
 from .patients import patients_sentence as patients_sentence
 from .remarks import headline_remarks as headline_remarks
 from .remarks import point_remarks as point_remarks
+from .repeatability_page import repeatability_document as repeatability_document
 from .repeatability_page import write_repeatability_page as write_repeatability_page
 from .report_document import headline_document as headline_document
 from .report_document import metrics_document as metrics_document

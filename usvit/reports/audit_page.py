@@ -25,7 +25,7 @@ from usvit.documents import SERIES, drawing_style, to_svg
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, csv_text, for_the_owner_alone, write_csv, write_text
 from usvit.progress import NO_PROGRESS, Progress
-from usvit.records import AuditRecord, load_record, write_record
+from usvit.records import AuditRecord, load_record, save_record
 from usvit.reports.templating import LOADERS, script_of
 
 FILES = ("audit.json", "keep.csv", "audit.html")
@@ -83,7 +83,7 @@ def audit(
     Example:
         >>> import usvit
         >>> findings, folder = usvit.audit("phantom", out="audits/phantom")
-        >>> len(findings.record["label_conflicts"]), (folder / "audit.html").is_file()
+        >>> len(findings.record.label_conflicts), (folder / "audit.html").is_file()
         (0, True)
     """
     own = OwnTable(table, columns or {}, positive)
@@ -113,7 +113,7 @@ def write_audit(result: Audit, out: Path, card_counts: dict[str, dict[str, int |
     """
     page = _page(result, card_counts, command)
     with _output_folder(out).staged(replaces=FILES) as partial:
-        write_record(partial / "audit.json", result.record, AuditRecord)
+        save_record(partial / "audit.json", result.record)
         write_csv(partial / "keep.csv", result.keep)
         write_text(partial / "audit.html", page)
 
@@ -145,7 +145,7 @@ def _page(result: Audit, card_counts: dict[str, dict[str, int | None]], command:
         kind.append(pair)
     shown = [*conflicts[:MAX_CONFLICTS], *shared[:MAX_PAIRS], *others[:MAX_PAIRS]]
     examples = {
-        name: [row for row, one in enumerate(result.flags) if name in one] for name in result.record["flag_counts"]
+        name: [row for row, one in enumerate(result.flags) if name in one] for name in result.record.flag_counts
     }
     # Spread the examples over the data set, because neighbouring images are often alike.
     examples = {name: rows[:: max(1, len(rows) // MAX_EXAMPLES)][:MAX_EXAMPLES] for name, rows in examples.items()}
@@ -167,7 +167,7 @@ def _page(result: Audit, card_counts: dict[str, dict[str, int | None]], command:
         "thumbnails": _thumbnails(result, rows, large),
         "examples": examples,
         "meanings": MEANINGS,
-        "group_sizes": sorted(Counter(map(len, result.record["duplicate_groups"])).items()),
+        "group_sizes": sorted(Counter(map(len, result.record.duplicate_groups)).items()),
         "drawings": _drawings(result.sizes),
         **script_of("audit.js"),
         "keep_sha256": hashlib.sha256(csv_text(result.keep).encode()).hexdigest(),

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+import usvit.documents as doc
 from usvit.config.comparison import ComparisonSettings
 from usvit.config.keywords import takes_settings
-from usvit.documents import DASHES, N_SERIES, LegendEntry, Pens, Plot, html_page, latex_tables, markdown_document
 from usvit.errors import UsvitError
 from usvit.evaluation import (
     AREA,
@@ -23,7 +23,7 @@ from usvit.evaluation import (
 from usvit.files import OutputFolder, write_text
 from usvit.metrics.basic import roc
 from usvit.metrics.margin_tests import check_margin
-from usvit.records import CompareRecord, write_record
+from usvit.records import CompareRecord, save_record
 from usvit.reports.comparison_document import comparison_document
 from usvit.reports.figures import square
 
@@ -80,46 +80,46 @@ def compare(
     folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
     output = OutputFolder(folder, "a comparison", files=FILES)
     output.refuse_other_files()
-    content = compare_predictions(opened, names, settings.margin, settings.test or "noninferiority", settings.primary)
+    record = compare_predictions(opened, names, settings.margin, settings.test or "noninferiority", settings.primary)
     with output.opened():
-        record = write_record(folder / "compare.json", content, CompareRecord)
+        save_record(folder / "compare.json", record)
         document = comparison_document(record, {"roc": _roc(opened, record), "differences": _differences(record)})
-        write_text(folder / "compare.md", markdown_document(document))
-        write_text(folder / "compare.tex", latex_tables(document))
-        write_text(folder / "compare.html", html_page(document))
+        write_text(folder / "compare.md", doc.markdown_document(document))
+        write_text(folder / "compare.tex", doc.latex_tables(document))
+        write_text(folder / "compare.html", doc.html_page(document))
     return record, folder
 
 
-def _roc(opened: Sequence[Predictions], record: CompareRecord) -> Plot:
+def _roc(opened: Sequence[Predictions], record: CompareRecord) -> doc.Plot:
     """Plot the ROC curve of each run, from its pooled test images."""
     k = record.classes.index(record.positive_class)
     tables = [rows_of(one.table, "test", record.classes) for one in opened]
     curves = [roc(rows.label == k, rows.prob[:, k]) for rows in tables]
 
-    def draw(pens: Pens) -> Figure:
+    def draw(pens: doc.Pens) -> Figure:
         figure, axes = square("1 - specificity", "Sensitivity")
         axes.plot([0, 1], [0, 1], color=pens.grid, linewidth=1)
         for number, curve in enumerate(curves):
             if curve is not None:
-                (line,) = axes.plot(*curve, color=pens.series[number % N_SERIES], linewidth=1.5)
-                if DASHES[number % N_SERIES]:
-                    line.set_dashes(DASHES[number % N_SERIES])
+                (line,) = axes.plot(*curve, color=pens.series[number % doc.N_SERIES], linewidth=1.5)
+                if doc.DASHES[number % doc.N_SERIES]:
+                    line.set_dashes(doc.DASHES[number % doc.N_SERIES])
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
         return figure
 
     title = "ROC curves of all runs, pooled test images; the AUCs are in the table"
     legend = (
-        LegendEntry(run.name, f"series-{number % N_SERIES}", 1.8, DASHES[number % N_SERIES])
+        doc.LegendEntry(run.name, f"series-{number % doc.N_SERIES}", 1.8, doc.DASHES[number % doc.N_SERIES])
         for number, run in enumerate(record.runs)
     )
-    return Plot("plot-roc", title, draw, tuple(legend))
+    return doc.Plot("plot-roc", title, draw, tuple(legend))
 
 
-def _differences(record: CompareRecord) -> Plot:
+def _differences(record: CompareRecord) -> doc.Plot:
     """Plot the headline differences, the margin if there is one, and the 90 % intervals of equivalence as bars."""
     pairs, margin = record.pairs, record.non_inferiority_margin or record.equivalence_margin
 
-    def draw(pens: Pens) -> Figure:
+    def draw(pens: doc.Pens) -> Figure:
         figure = Figure(figsize=(4.6, 0.7 + 0.28 * len(pairs)), layout="constrained")
         axes = figure.add_subplot()
         axes.axvline(0, color=pens.muted, linewidth=1)
@@ -139,4 +139,4 @@ def _differences(record: CompareRecord) -> Plot:
         return figure
 
     title = "Mean differences of AUCs within folds with 95 % intervals, in the order of the table; 0: no difference"
-    return Plot("plot-differences", title, draw)
+    return doc.Plot("plot-differences", title, draw)

@@ -2,22 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from usvit.documents import (
-    Block,
-    Cell,
-    Column,
-    Document,
-    DocumentSection,
-    Facts,
-    Figure,
-    Listing,
-    Note,
-    Paragraph,
-    Plot,
-    Table,
-    TableRow,
-    numbers,
-)
+import usvit.documents as doc
 from usvit.estimate import Difference
 from usvit.records import CompareRecord, Pair
 from usvit.reports.claims import ClaimLine, claim_lines
@@ -25,11 +10,11 @@ from usvit.reports.formatting import p_words, rule_words, spread
 from usvit.reports.remarks import remarks
 from usvit.wording import counted, plural
 
-_P = numbers("p", "p, Holm")
+_P = doc.numbers("p", "p, Holm")
 _HOLM = "Holm: corrected for all p-values of this table."
 
 
-def comparison_document(record: CompareRecord, plots: Mapping[str, Plot] | None = None) -> Document:
+def comparison_document(record: CompareRecord, plots: Mapping[str, doc.Plot] | None = None) -> doc.Document:
     """Build the document of a comparison.
 
     Args:
@@ -41,11 +26,11 @@ def comparison_document(record: CompareRecord, plots: Mapping[str, Plot] | None 
     sections += [_claims(record)] if record.primary_figure else []
     sections += [_subgroups(record)] if record.pairs[0].subgroups else []
     folds = plural(record.n_folds, "fold")
-    return Document(
+    return doc.Document(
         title=", ".join(run.name for run in record.runs),
         kind=f"Comparison on the same {plural(record.n_images, 'image')} in {plural(record.n_groups, 'group')}, "
         f"{folds}. Positive class: {record.positive_class} ({counted(record.class_counts)}).",
-        lead=[Note(warning) for warning in record.warnings],
+        lead=[doc.Note(warning) for warning in record.warnings],
         sections=[*sections, _methods(record)],
         made_from="the predictions of the runs only. All files hold the same numbers: compare.json, compare.md, "
         "compare.tex",
@@ -53,34 +38,34 @@ def comparison_document(record: CompareRecord, plots: Mapping[str, Plot] | None 
     )
 
 
-def _runs(record: CompareRecord, plots: Mapping[str, Plot]) -> DocumentSection:
+def _runs(record: CompareRecord, plots: Mapping[str, doc.Plot]) -> doc.DocumentSection:
     positive, several = record.positive_class, record.n_folds > 1
     share = ", with a 95 % interval that counts groups and accounts for the training images that folds share"
     pooled = ", which ranks scores of different models against each other; its interval takes the models as given"
-    areas = Table(
+    areas = doc.Table(
         "AUC of each run",
         [
             "Run",
-            *numbers(f"AUC within folds, {positive} vs rest", "AUC, pooled"),
-            *numbers("Mean ± SD of folds", "Macro AUC, pooled", detail=True),
+            *doc.numbers(f"AUC within folds, {positive} vs rest", "AUC, pooled"),
+            *doc.numbers("Mean ± SD of folds", "Macro AUC, pooled", detail=True),
         ],
         [(run.name, run.headline, run.auc, spread(run.mean_sd["auc"]), run.auc_macro_ovr) for run in record.runs],
         f"Within folds: the mean of the AUCs of the folds{share if several else ''}. Pooled: the AUC of all test "
         f"images as one set{pooled if several else ''}. The SD of the folds is not a confidence interval.",
     )
-    decisions = Table(
+    decisions = doc.Table(
         "Decisions of each run",
-        ["Run", *numbers("Accuracy", "Balanced accuracy", f"Sensitivity, {positive}", f"Specificity, {positive}")],
+        ["Run", *doc.numbers("Accuracy", "Balanced accuracy", f"Sensitivity, {positive}", f"Specificity, {positive}")],
         [(run.name, run.accuracy, run.balanced_accuracy, run.sensitivity, run.specificity) for run in record.runs],
         "Each image is assigned to its most probable class.",
         detail=True,
     )
     caption = f"ROC curves, {positive} against the rest, pooled test images."
-    roc = [Figure(plots["roc"], caption)] if "roc" in plots else []
-    return DocumentSection("Runs", [areas, decisions, *roc], "runs")
+    roc = [doc.Figure(plots["roc"], caption)] if "roc" in plots else []
+    return doc.DocumentSection("Runs", [areas, decisions, *roc], "runs")
 
 
-def _differences(record: CompareRecord, plots: Mapping[str, Plot]) -> DocumentSection:
+def _differences(record: CompareRecord, plots: Mapping[str, doc.Plot]) -> doc.DocumentSection:
     caption = "Mean difference of AUCs within folds, numbered as in the table. If an interval contains 0, the data do "
     caption += "not show which run is better."
     if record.non_inferiority_margin is not None:
@@ -93,10 +78,10 @@ def _differences(record: CompareRecord, plots: Mapping[str, Plot]) -> DocumentSe
             " Dashed lines: the margin. Thick: the 90 % interval; the runs of a single pair are equivalent if it lies "
             "between the lines."
         )
-    shown = [Figure(plots["differences"], caption, wide=True)] if "differences" in plots else []
-    table = Table(
+    shown = [doc.Figure(plots["differences"], caption, wide=True)] if "differences" in plots else []
+    table = doc.Table(
         "Differences of each pair",
-        ["Figure", *numbers("Difference"), *_P],
+        ["Figure", *doc.numbers("Difference"), *_P],
         [row for number, pair in enumerate(record.pairs, 1) for row in _pair_rows(record, pair, number)],
         "First run minus second run, paired by image, with 95 % intervals that count groups (patients). "
         + (
@@ -107,12 +92,12 @@ def _differences(record: CompareRecord, plots: Mapping[str, Plot]) -> DocumentSe
         )
         + f"Holm: corrected for {plural(record.n_compared, 'pair')}.",
     )
-    return DocumentSection("Differences", [*shown, table, *_reasons(record)], "differences")
+    return doc.DocumentSection("Differences", [*shown, table, *_reasons(record)], "differences")
 
 
-def _pair_rows(record: CompareRecord, pair: Pair, number: int) -> Iterator[TableRow]:
+def _pair_rows(record: CompareRecord, pair: Pair, number: int) -> Iterator[doc.TableRow]:
     several = record.n_folds > 1
-    yield TableRow((f"{number}. {_named(pair)}",), "group")
+    yield doc.TableRow((f"{number}. {_named(pair)}",), "group")
     yield _row("AUC within folds: these ways of training" if several else "AUC: these two models", pair.headline)
     if several:
         yield _row("AUC, pooled: these predictions", pair.auc)
@@ -121,14 +106,14 @@ def _pair_rows(record: CompareRecord, pair: Pair, number: int) -> Iterator[Table
     yield _row("AUC over folds, Nadeau-Bengio", pair.auc_over_folds, detail=True)
     only = f"{pair.mcnemar.only_a} and {pair.mcnemar.only_b} of {record.n_images}"
     cells = ("Correct in the first only, in the second only", only)
-    yield TableRow((*cells, p_words(pair.mcnemar.p), p_words(pair.mcnemar.p_holm)), detail=True)
+    yield doc.TableRow((*cells, p_words(pair.mcnemar.p), p_words(pair.mcnemar.p_holm)), detail=True)
 
 
-def _row(name: str, value: Difference, *, detail: bool = False) -> TableRow:
-    return TableRow((name, *_tested(value)), detail=detail)
+def _row(name: str, value: Difference, *, detail: bool = False) -> doc.TableRow:
+    return doc.TableRow((name, *_tested(value)), detail=detail)
 
 
-def _tested(value: Difference) -> tuple[Cell, Cell, Cell]:
+def _tested(value: Difference) -> tuple[doc.Cell, doc.Cell, doc.Cell]:
     return value, p_words(value.p), p_words(value.p_holm)
 
 
@@ -136,7 +121,7 @@ def _named(pair: Pair) -> str:
     return f"{pair.a} minus {pair.b}"
 
 
-def _reasons(record: CompareRecord) -> list[Block]:
+def _reasons(record: CompareRecord) -> list[doc.Block]:
     """Say why an interval or a p is missing."""
     named: list[tuple[str, Difference]] = []
     for pair in record.pairs:
@@ -144,10 +129,10 @@ def _reasons(record: CompareRecord) -> list[Block]:
         named += [("accuracy", pair.accuracy), ("AUC over folds", pair.auc_over_folds)]
     said = remarks(named, warnings=False)
     said += dict.fromkeys(f"No McNemar test: {pair.mcnemar.reason}." for pair in record.pairs if pair.mcnemar.reason)
-    return [Listing(said, small=True)] if said else []
+    return [doc.Listing(said, small=True)] if said else []
 
 
-def _decisions(record: CompareRecord) -> DocumentSection:
+def _decisions(record: CompareRecord) -> doc.DocumentSection:
     positive = record.positive_class
     taken = "The intervals and p take both models and their thresholds as given."
     if record.n_folds > 1:
@@ -157,16 +142,16 @@ def _decisions(record: CompareRecord) -> DocumentSection:
         )
     rows = []
     for pair in record.pairs:
-        rows.append(TableRow((_named(pair),), "group"))
+        rows.append(doc.TableRow((_named(pair),), "group"))
         for number, one in enumerate(pair.decisions):
             if one.sensitivity is None or one.specificity is None:
-                cells: tuple[Cell, ...] = (rule_words(one.rule), one.reason)
+                cells: tuple[doc.Cell, ...] = (rule_words(one.rule), one.reason)
             else:
                 cells = (rule_words(one.rule), *_tested(one.sensitivity), *_tested(one.specificity))
-            rows.append(TableRow(cells, detail=number > 0))
-    table = Table(
+            rows.append(doc.TableRow(cells, detail=number > 0))
+    table = doc.Table(
         "Differences of decisions",
-        ["Decision", *numbers("Sensitivity"), *_P, *numbers("Specificity"), *_P],
+        ["Decision", *doc.numbers("Sensitivity"), *_P, *doc.numbers("Specificity"), *_P],
         rows,
         f"Differences with 95 % intervals. {_HOLM}",
     )
@@ -174,10 +159,10 @@ def _decisions(record: CompareRecord) -> DocumentSection:
         f"Sensitivity and specificity for {positive} against the rest: first run minus second run on the same images. "
         f"At an operating point, each run has its own thresholds, which were chosen without these images. {taken}"
     )
-    return DocumentSection("Decisions", [Paragraph(said), table], "decisions")
+    return doc.DocumentSection("Decisions", [doc.Paragraph(said), table], "decisions")
 
 
-def _claims(record: CompareRecord) -> DocumentSection:
+def _claims(record: CompareRecord) -> doc.DocumentSection:
     lines = claim_lines(record)
     if record.non_inferiority_margin is not None:
         margin, wrong, title = f"{record.non_inferiority_margin:g}", "2.5", "Non-inferiority"
@@ -201,11 +186,11 @@ def _claims(record: CompareRecord) -> DocumentSection:
     )
     primary = [one for one in lines if one.figure == record.primary_figure]
     others = [one for one in lines if one.figure != record.primary_figure]
-    return DocumentSection(
+    return doc.DocumentSection(
         f"{title} with a margin of {margin}",
         [
-            Paragraph(meaning),
-            Paragraph(verdicts),
+            doc.Paragraph(meaning),
+            doc.Paragraph(verdicts),
             _claim_table("Primary figure", "Primary figure.", primary),
             _claim_table("Other figures", f"Other figures, without verdicts. {_HOLM}", others, detail=True),
         ],
@@ -214,32 +199,32 @@ def _claims(record: CompareRecord) -> DocumentSection:
     )
 
 
-def _claim_table(name: str, caption: str, lines: Sequence[ClaimLine], *, detail: bool = False) -> Table:
-    rows: list[tuple[Cell, ...]] = [
+def _claim_table(name: str, caption: str, lines: Sequence[ClaimLine], *, detail: bool = False) -> doc.Table:
+    rows: list[tuple[doc.Cell, ...]] = [
         (one.runs, rule_words(one.figure), one.verdict, one.limits, p_words(one.p), p_words(one.p_holm))
         for one in lines
     ]
-    return Table(name, ["Claim", "Figure", "Verdict", "Limits", *_P], rows, caption, detail=detail)
+    return doc.Table(name, ["Claim", "Figure", "Verdict", "Limits", *_P], rows, caption, detail=detail)
 
 
-def _subgroups(record: CompareRecord) -> DocumentSection:
+def _subgroups(record: CompareRecord) -> doc.DocumentSection:
     rows = []
     for pair in record.pairs:
-        rows.append(TableRow((_named(pair),), "group"))
+        rows.append(doc.TableRow((_named(pair),), "group"))
         for one in pair.subgroups:
             name = f"{one.by.replace('_', ' ')}: {one.level}"
-            rows.append(TableRow((name, one.n_images, one.n_groups, *_tested(one.auc))))
-    table = Table(
+            rows.append(doc.TableRow((name, one.n_images, one.n_groups, *_tested(one.auc))))
+    table = doc.Table(
         "Differences within subgroups",
-        [Column("Subgroup"), *numbers("Images", "Groups", "AUC"), *_P],
+        [doc.Column("Subgroup"), *doc.numbers("Images", "Groups", "AUC"), *_P],
         rows,
         f"Difference of AUCs, {record.positive_class} against the rest, within each subgroup, pooled; interval and p "
         f"take the models as given. {_HOLM}",
     )
-    return DocumentSection("Within subgroups", [table], "subgroups", "Subgroups", detail=True)
+    return doc.DocumentSection("Within subgroups", [table], "subgroups", "Subgroups", detail=True)
 
 
-def _methods(record: CompareRecord) -> DocumentSection:
+def _methods(record: CompareRecord) -> doc.DocumentSection:
     pair, several = record.pairs[0], record.n_folds > 1
     within = (
         "Is the training procedure better at this number of images? Each fold's difference comes from one pair of "
@@ -261,10 +246,10 @@ def _methods(record: CompareRecord) -> DocumentSection:
     def method(value: Difference) -> str:
         return value.method or "undefined"
 
-    return DocumentSection(
+    return doc.DocumentSection(
         "Methods",
         [
-            Facts(
+            doc.Facts(
                 [
                     ("AUC within folds", f"{method(pair.headline)}: {within}"),
                     ("AUC, pooled", f"{method(pair.auc)}: Do these predictions rank better on patients like these?"),

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from usvit.documents import LegendEntry, Pens, Plot
-from usvit.records import BinRecord, DecisionCurveRecord
+from usvit.records import BinRecord, DecisionCurve
 from usvit.reports.figures import SQUARE, square
 from usvit.reports.formatting import usefulness
 
@@ -45,7 +45,7 @@ def calibration_plot(bins: Sequence[BinRecord], ece: str) -> Plot:
     return Plot("calibration", title, draw, legend)
 
 
-def decision_plot(curve: DecisionCurveRecord) -> Plot:
+def decision_plot(curve: DecisionCurve) -> Plot:
     """Plot the net benefit of the model, of acting on every image, and of acting on none."""
     thresholds = np.array(curve.thresholds, dtype=np.float64)
     model = np.array(curve.model, dtype=np.float64)  # None becomes NaN, which is not drawn

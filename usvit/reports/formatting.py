@@ -9,7 +9,7 @@ from jinja2 import Undefined
 from usvit.data.splits import contamination_warning
 from usvit.estimate import Estimate
 from usvit.estimate_text import WORDS, clear_of, estimate_text, fixed, interval_text
-from usvit.records import ContaminationRecord, DecisionCurveRecord, MeanSd
+from usvit.records import ContaminationRecord, DecisionCurve, MeanSd
 
 NOT_RECORDED = "not recorded"
 
@@ -57,11 +57,6 @@ def p_words(p: float | None) -> str:
     return "–" if p is None else "< 0.001" if p < 0.001 else clear_of(p, *LEVELS)
 
 
-def capitalized(words: str) -> str:
-    """``test set`` -> ``Test set``, whatever follows the first letter."""
-    return words[:1].upper() + words[1:]
-
-
 def rule_words(rule: str) -> str:
     """``sensitivity >= 0.95`` -> ``sensitivity ≥ 0.95``."""
     return rule.replace(">=", "≥")
@@ -87,7 +82,7 @@ def absent(value: Any) -> str:
     return NOT_RECORDED if value is None or isinstance(value, Undefined) else ""
 
 
-def usefulness(curve: DecisionCurveRecord) -> str:
+def usefulness(curve: DecisionCurve) -> str:
     """Describe the thresholds at which the model is better than both defaults, according to the simultaneous band."""
     if curve.band is None:
         return f"no band and therefore no statement: {curve.band_reason}"

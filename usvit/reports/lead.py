@@ -22,7 +22,7 @@ def weights_words(run: Run) -> str:
         return "from scratch, without pre-trained weights"
     if weights.source == "several":
         return "from different initial weights"
-    name = weights.name or weights.file
+    name = weights.name
     kind = {"hub": "pre-trained weights of the hub", "file": "the weights", "run": "the weights of the run"}
     words = f"from {kind.get(weights.source, f'weights ({weights.source})')}"
     if name:

@@ -3,19 +3,7 @@
 from pathlib import Path
 from urllib.parse import quote
 
-from usvit.documents import (
-    Cell,
-    Document,
-    DocumentSection,
-    Paragraph,
-    Table,
-    Words,
-    bad,
-    code,
-    html_page,
-    link,
-    numbers,
-)
+import usvit.documents as doc
 from usvit.files import write_text
 from usvit.records import fitting
 from usvit.reports.content import Options, ReportContent, gather
@@ -48,7 +36,7 @@ def write_report(run_dir: Path, options: Options | None = None) -> Path:
 def page(content: ReportContent) -> str:
     """Render the HTML of the page."""
     with fitting(content.run.folder):
-        return html_page(report_document(content))
+        return doc.html_page(report_document(content))
 
 
 def overview(contents: list[tuple[str, ReportContent]]) -> str:
@@ -60,31 +48,33 @@ def overview(contents: list[tuple[str, ReportContent]]) -> str:
     said = (
         *(
             "Overlapping intervals do not show whether two runs differ. Use ",
-            code("usvit compare"),
+            doc.code("usvit compare"),
             ", which tests pairs ",
         ),
         "of runs on the same images.",
     )
-    table = Table(
+    table = doc.Table(
         "Runs",
         [
             *("Run", "Model", "Data", "Positive"),
-            *numbers("Images", "Groups", "Accuracy", "AUC", "Sensitivity", "Specificity"),
+            *doc.numbers("Images", "Groups", "Accuracy", "AUC", "Sensitivity", "Specificity"),
         ],
         [_line(folder, content) for folder, content in contents],
         "For a cross-validation, the mean within folds with its 95 % interval. AUC, sensitivity and specificity of the "
         "positive class against the rest.",
     )
-    section = DocumentSection("Runs", [table], "runs")
-    return html_page(Document(f"{len(contents)} runs", [section], lead=[Paragraph(said)], name="usvit report"))
+    section = doc.DocumentSection("Runs", [table], "runs")
+    return doc.html_page(
+        doc.Document(f"{len(contents)} runs", [section], lead=[doc.Paragraph(said)], name="usvit report")
+    )
 
 
-def _line(folder: str, content: ReportContent) -> tuple[Cell, ...]:
+def _line(folder: str, content: ReportContent) -> tuple[doc.Cell, ...]:
     record, metrics = content.run.record, content.run.metrics
     quoted = metrics.headline
-    name: Words = link(content.title, f"{quote(folder)}/report.html")
+    name: doc.Words = doc.link(content.title, f"{quote(folder)}/report.html")
     if record.folds.unit == "image":
-        name = (name, " ", bad("LEAKING SPLIT"))
+        name = (name, " ", doc.bad("LEAKING SPLIT"))
     datasets = " + ".join(record.data.datasets) if record.data.datasets else None
     return (
         *(name, record.model.name, datasets, content.positive, metrics.n_images, metrics.n_groups),

@@ -1,6 +1,6 @@
 """The document of a run or of an evaluation, for the page and Markdown; and what the commands print of it."""
 
-from usvit.documents import Block, Document, DocumentSection, Listing, Note, Paragraph
+import usvit.documents as doc
 from usvit.records import MetricsRecord
 from usvit.reports.content import ReportContent
 from usvit.reports.sections.abstention import abstention_section
@@ -14,7 +14,7 @@ from usvit.reports.sections.subgroups import subgroups_section
 from usvit.reports.sections.training import contamination_notes, repeat_section, state_notes, training_section
 
 
-def report_document(content: ReportContent) -> Document:
+def report_document(content: ReportContent) -> doc.Document:
     """Build the document of a report."""
     run, metrics, plots = content.run, content.run.metrics, content.plots
     tested = "pooled" if content.cross_validated else run.tested_set
@@ -33,11 +33,11 @@ def report_document(content: ReportContent) -> Document:
         data_section(content),
         *([] if run.evaluated else [_training(content)]),
         cards_section(content),
-        DocumentSection("Limits", [Listing(content.limits)], "limits"),
+        doc.DocumentSection("Limits", [doc.Listing(content.limits)], "limits"),
         checklists_section(content),
         repeat_section(run.record, several=content.cross_validated),
     ]
-    return Document(
+    return doc.Document(
         title=content.title,
         kind=f"Classification of breast-ultrasound images, {run.design}",
         lead=_lead(content),
@@ -47,20 +47,20 @@ def report_document(content: ReportContent) -> Document:
     )
 
 
-def _training(content: ReportContent) -> DocumentSection:
+def _training(content: ReportContent) -> doc.DocumentSection:
     run = content.run
     several = content.cross_validated
     return training_section(run.record, content.losses, content.energy, several=several, members=run.members)
 
 
-def _lead(content: ReportContent) -> list[Block]:
+def _lead(content: ReportContent) -> list[doc.Block]:
     record, metrics = content.run.record, content.run.metrics
-    blocks: list[Block] = [Paragraph(content.answers.summary)] if content.answers.summary else []
-    blocks.append(Paragraph(content.lead))
+    blocks: list[doc.Block] = [doc.Paragraph(content.answers.summary)] if content.answers.summary else []
+    blocks.append(doc.Paragraph(content.lead))
     if record.folds.unit == "image":
         groups = record.folds.leaking_groups
         blocks.append(
-            Note(
+            doc.Note(
                 (
                     *(
                         "LEAKING SPLIT. As requested, the images were split one by one: ",
@@ -75,12 +75,12 @@ def _lead(content: ReportContent) -> list[Block]:
     return [*blocks, *state_notes(record, metrics.contamination)]
 
 
-def headline_document(metrics: MetricsRecord) -> Document:
+def headline_document(metrics: MetricsRecord) -> doc.Document:
     """Build what a training prints: the figures to quote, with those by patient."""
-    return Document("Results", [results_section(metrics, {})], lead=contamination_notes(metrics.contamination))
+    return doc.Document("Results", [results_section(metrics, {})], lead=contamination_notes(metrics.contamination))
 
 
-def metrics_document(metrics: MetricsRecord) -> Document:
+def metrics_document(metrics: MetricsRecord) -> doc.Document:
     """Build what an evaluation prints: every section of the report that is made from metrics.json alone."""
     tested = "pooled" if len(metrics.folds) > 1 else "test set"
     sections = [results_section(metrics, {})]
@@ -93,4 +93,4 @@ def metrics_document(metrics: MetricsRecord) -> Document:
         abstention_section(metrics, {}, tested),
         subgroups_section(metrics),
     ]
-    return Document("Evaluation", sections, lead=contamination_notes(metrics.contamination))
+    return doc.Document("Evaluation", sections, lead=contamination_notes(metrics.contamination))

@@ -192,7 +192,7 @@ def _model(run: Run, cards: Cards) -> Facts:
     elif weights.source == "several":
         began = "They differ between the networks; run.json of each member has them."
     elif weights.source:
-        began = f"Pre-trained weights ({weights.source}) {weights.name or weights.file or ''}".rstrip()
+        began = f"Pre-trained weights ({weights.source}) {weights.name or ''}".rstrip()
         began += f", SHA-256 {weights.sha256}" if weights.sha256 else ""
         began += f", licence {weights.license or 'not stated'}."
     size = config.model and config.model.image_size

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,6 @@ from usvit.evaluation import (
     Predictions,
     change_section,
     decided_at,
-    most_flips,
     open_predictions,
     points_of,
     predictions_table,
@@ -28,8 +26,8 @@ from usvit.explaining import CaseImages, ExplainedCase, PredictionSource, choose
 from usvit.files import refuse_linked_folders, sha256_of_file, write_csv
 from usvit.models import TrainedModel, load_trained
 from usvit.progress import Progress, shown_progress, task
-from usvit.records import RepeatabilityRecord, fitting
-from usvit.retesting.output import SCORES, head, output_folder, written
+from usvit.records import ChangeRecord, LeftOutRepeats, RepeatabilityRecord, fitting
+from usvit.retesting.output import SCORES, output_folder, repeatability_record, written
 
 CHUNK = 16
 """Images that are read and changed at once."""
@@ -198,7 +196,7 @@ def _predicted(
 
 def _content(
     found: Predictions, source: PredictionSource, scores: ChangedScores, changes: list[ControlledChange]
-) -> dict[str, Any]:
+) -> RepeatabilityRecord:
     points, reasons = points_of(found.table, found.positive)
     first = scores.tables[UNCHANGED]
     n_groups = first["group_id"].nunique()
@@ -211,25 +209,28 @@ def _content(
         left_out = []
         if refused:
             reason = f"images that do not allow the change ({_WHY.get(one.name, 'they are too small')})"
-            left_out.append({"n": len(refused), "reason": reason, "example": refused[0]})
-        entry: dict[str, Any] = {"change": one.name, "strength": one.strength}
+            left_out.append(LeftOutRepeats(n=len(refused), reason=reason, example=refused[0]))
         if kind not in scores.tables:
-            empty: dict[str, Any] = {"scales": None, "flips": [], "reason": "no image allows the change"}
-            entries.append({**entry, "n_images": 0, "n_groups": 0, "left_out": left_out, **empty})
+            entries.append(
+                ChangeRecord(
+                    change=one.name,
+                    strength=one.strength,
+                    n_images=0,
+                    n_groups=0,
+                    left_out=left_out,
+                    scales=None,
+                    flips=[],
+                    reason="no image allows the change",
+                )
+            )
             continue
         after = scores.tables[kind]
         same = pd.MultiIndex.from_frame(first[KEY]).isin(pd.MultiIndex.from_frame(after[KEY]))
         before = decided_at(rows_of(first[same], "test", found.classes), found.positive, points)
         changed = decided_at(rows_of(after, "test", found.classes), found.positive, points)
-        counts = {"n_images": len(after), "n_groups": before.rows.n_groups, "left_out": left_out}
-        entries.append({**entry, **counts, **change_section(before, changed)})
+        entries.append(change_section(before, changed, change=one.name, strength=one.strength, left_out=left_out))
     warnings = [*found.warnings, *_other_scores(found, first), *(f"{rule}: {why}" for rule, why in reasons.items())]
-    return {
-        **head(source.name, found.positive, warnings),
-        "changes": entries,
-        "most_flips": most_flips(entries),
-        "weights_sha256": scores.weights,
-    }
+    return repeatability_record(source.name, found.positive, warnings, changes=entries, weights=scores.weights)
 
 
 _WHY = {"calipers": "they have no lesion mask", "marks-off": "no text or calipers are detected in them"}

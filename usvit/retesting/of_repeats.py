@@ -7,7 +7,7 @@ from usvit.config.evaluation import Columns, PredictionSettings
 from usvit.config.keywords import takes_settings
 from usvit.evaluation import open_predictions, repeats_section
 from usvit.records import RepeatabilityRecord, fitting
-from usvit.retesting.output import head, output_folder, written
+from usvit.retesting.output import output_folder, repeatability_record, written
 
 USUAL = Columns()
 SPLIT_BY_IMAGE = (
@@ -58,11 +58,11 @@ def repeatability(
     warnings = [*found.warnings]
     if found.split_by_image:
         warnings.append(SPLIT_BY_IMAGE)
-    if section["n_identical"]:
+    if section.n_identical:
         warnings.append(
-            f"{section['n_identical']} of {section['n_pairs']} pairs have identical pixels, so that their scores are "
+            f"{section.n_identical} of {section.n_pairs} pairs have identical pixels, so that their scores are "
             "equal whatever the network is."
         )
     with nullcontext() if folder is None else folder.opened():
-        content = {**head(found.name, found.positive, warnings), "repeats": section}
-        return written(content, None if folder is None else folder.path, pairs)
+        record = repeatability_record(found.name, found.positive, warnings, repeats=section)
+        return written(record, None if folder is None else folder.path, pairs)

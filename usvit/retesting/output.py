@@ -1,29 +1,36 @@
 """The files of a test-retest: ``repeatability.json``, its page, and the scores of changed images."""
 
 from pathlib import Path
-from typing import Any
 
 from usvit import __version__
-from usvit.evaluation import ScorePairs
+from usvit.evaluation import ScorePairs, most_flips
 from usvit.files import OutputFolder
-from usvit.records import RepeatabilityRecord, check_record, write_record
+from usvit.records import ChangeRecord, RepeatabilityRecord, RepeatsRecord, save_record
 from usvit.reports import write_repeatability_page
 
 RECORD, PAGE, SCORES = "repeatability.json", "repeatability.html", "changes.csv"
 
 
-def head(name: str, positive: str, warnings: list[str]) -> dict[str, Any]:
-    """Return the keys that both kinds of repeatability.json have."""
-    return {
-        "name": name,
-        "positive_class": positive,
-        "repeats": None,
-        "changes": None,
-        "most_flips": None,
-        "weights_sha256": None,
-        "warnings": warnings,
-        "created_with": f"usvit {__version__}",
-    }
+def repeatability_record(
+    name: str,
+    positive: str,
+    warnings: list[str],
+    *,
+    repeats: RepeatsRecord | None = None,
+    changes: list[ChangeRecord] | None = None,
+    weights: dict[str, str] | None = None,
+) -> RepeatabilityRecord:
+    """Return the record of repeats, or of changes that networks with these weights scored."""
+    return RepeatabilityRecord(
+        name=name,
+        positive_class=positive,
+        repeats=repeats,
+        changes=changes,
+        most_flips=None if changes is None else most_flips(changes),
+        weights_sha256=weights,
+        warnings=warnings,
+        created_with=f"usvit {__version__}",
+    )
 
 
 def output_folder(out: Path) -> OutputFolder:
@@ -31,10 +38,9 @@ def output_folder(out: Path) -> OutputFolder:
     return OutputFolder(out, "a test-retest", files=(RECORD, PAGE, SCORES))
 
 
-def written(content: dict[str, Any], out: Path | None, pairs: ScorePairs | None = None) -> RepeatabilityRecord:
+def written(record: RepeatabilityRecord, out: Path | None, pairs: ScorePairs | None = None) -> RepeatabilityRecord:
     """Write the record and its page into a folder, if there is one, and return the record."""
-    if out is None:
-        return check_record(content, RepeatabilityRecord, Path(RECORD))
-    record = write_record(out / RECORD, content, RepeatabilityRecord)
-    write_repeatability_page(out / PAGE, record, pairs)
+    if out is not None:
+        save_record(out / RECORD, record)
+        write_repeatability_page(out / PAGE, record, pairs)
     return record

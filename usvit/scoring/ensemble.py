@@ -16,10 +16,19 @@ from usvit.data.io import UInt8
 from usvit.data.splits import Described, copies_of_seen, seen_by, together
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
+from usvit.metrics.clustered_wilson import METHOD as RATE_METHOD
 from usvit.metrics.clustered_wilson import pooled_rate
 from usvit.metrics.threshold_choice import Rule
 from usvit.models import Observed, picture_statistics, several_logits_and_features
-from usvit.records import SeenGap
+from usvit.records import (
+    EnsembleOod,
+    FlaggedImages,
+    ModelSeen,
+    ScoringCalibration,
+    ScoringModelRecord,
+    ScoringPreprocessing,
+    SeenGap,
+)
 from usvit.scoring.calibration import LocalCalibration, read_calibration, scaled
 from usvit.scoring.ensemble_members import (
     FoldModel,
@@ -270,37 +279,31 @@ class Ensemble:
             unusual=middle > 1,
         )
 
-    def describe(self) -> dict[str, Any]:
-        """Return the description of the ensemble for ``summary.json``."""
+    def record(self) -> ScoringModelRecord:
+        """Return the entry of the ensemble in ``summary.json``."""
         fit, several = self.calibration, len({member.run for member in self.members}) > 1
-        return {
-            "sha256": self.sha256,
-            "classes": list(self.classes),
-            "positive_class": self.positive,
-            "preprocessing": {
-                "image_size": self.preprocessing.image_size,
-                "resize": self.preprocessing.resize,
-                "crop": self.preprocessing.crop,
-                "mean": list(self.preprocessing.mean),
-                "std": list(self.preprocessing.std),
-            },
-            "members": [one for fold in self.folds for one in fold.describe(name_run=several)],
-            "flip": self.flip,
-            "calibration": None
+        own = self.preprocessing
+        return ScoringModelRecord(
+            sha256=self.sha256,
+            classes=list(self.classes),
+            positive_class=self.positive,
+            preprocessing=ScoringPreprocessing(
+                image_size=own.image_size, resize=own.resize, crop=own.crop, mean=list(own.mean), std=list(own.std)
+            ),
+            members=[one for fold in self.folds for one in fold.records(name_run=several)],
+            flip=self.flip,
+            calibration=None
             if fit is None
-            else {
-                "temperature": fit.temperature,
-                "n_images": fit.n_images,
-                "n_groups": fit.n_groups,
-                "sha256": fit.sha256,
-            },
-            "rule": self._rule.name,
-            "threshold": self.threshold,
-            "threshold_origin": self.threshold_origin,
-            "novelty": self._novelty(),
-            "seen": self._record_of_seen(),
-            "device": self._device.describe(),
-        }
+            else ScoringCalibration(
+                temperature=fit.temperature, n_images=fit.n_images, n_groups=fit.n_groups, sha256=fit.sha256
+            ),
+            rule=self._rule.name,
+            threshold=self.threshold,
+            threshold_origin=self.threshold_origin,
+            novelty=self._novelty(),
+            seen=self._record_of_seen(),
+            device=self._device.record().content(),
+        )
 
     def _ask(self, numbers: Sequence[int], inputs: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
         """Return the (B, K) logits of networks with one backbone, and their features, in host memory (``Outputs``)."""
@@ -347,23 +350,23 @@ class Ensemble:
         single = [np.mean([scaled(view, temperature)[:, k] for view in views], axis=0) for views in prob_of]
         return prob, own, single
 
-    def _record_of_seen(self) -> dict[str, Any]:
+    def _record_of_seen(self) -> ModelSeen:
         """Describe how seen images are recognised, and which of them are not fully recorded."""
-        gaps = [gap.content() for gap in self._seen.gaps]
-        gaps += [SeenGap(part="upstream", known="nothing", what=name).content() for name in self._seen.unhashed]
+        gaps = [*self._seen.gaps]
+        gaps += [SeenGap(part="upstream", known="nothing", what=name) for name in self._seen.unhashed]
         known = self._seen.known
         if known == "copies" and self.calibration is not None and not self.calibration.describes_all:
             known = "hashes"
-            gaps.append(SeenGap(part="val", known="hashes", what="images that the calibration was fitted on").content())
-        return {
-            "known": known,
-            "n_hashes": len(self._seen),
-            "n_descriptions": len(self._seen.descriptions),
-            "gaps": gaps,
-            **({"collections": [one.content() for one in self._seen.collections]} if self._seen.collections else {}),
-        }
+            gaps.append(SeenGap(part="val", known="hashes", what="images that the calibration was fitted on"))
+        return ModelSeen(
+            known=known,
+            n_hashes=len(self._seen),
+            n_descriptions=len(self._seen.descriptions),
+            gaps=gaps,
+            collections=list(self._seen.collections) or None,
+        )
 
-    def _novelty(self) -> dict[str, Any] | None:
+    def _novelty(self) -> EnsembleOod | None:
         """Return how often single networks flag in-distribution images; None if none has an OOD detector."""
         # Several runs test the same images: count those of the first one.
         run = self.members[0].run
@@ -372,14 +375,17 @@ class Ensemble:
         if not records:
             return None
         rates = [record.in_distribution for record in records if record is not None]
-        return {
-            "threshold": 1.0,
-            "combined": "median of the networks",
-            "in_distribution": {
-                "on": "test images of the networks' own folds, each judged by the one network that has not seen it",
-                **pooled_rate([rate.content() for rate in rates if rate is not None]),
-            },
-        }
+        rate = pooled_rate([rate for rate in rates if rate is not None])
+        flagged = FlaggedImages(
+            on="test images of the networks' own folds, each judged by the one network that has not seen it",
+            n_images=rate.n_images,
+            n_groups=rate.n_groups,
+            n_flagged=rate.n_hits,
+            rate=rate.share,
+            ci95=rate.interval(),
+            method=RATE_METHOD,
+        )
+        return EnsembleOod(threshold=1.0, combined="median of the networks", in_distribution=flagged)
 
 
 def _spread(each: Float, shares: tuple[float, ...]) -> Float:

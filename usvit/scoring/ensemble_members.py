@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -12,7 +11,7 @@ from usvit.errors import UsvitError, unknown
 from usvit.evaluation import is_ensemble, load_ensemble, network_folder
 from usvit.files import sha256_of_file, sha256_of_text
 from usvit.models import OodDetector, TrainedModel, fold_folders, load_trained, read_ood_detector, same_backbone
-from usvit.records import ThresholdRecord
+from usvit.records import MemberOod, ScoringMember, ThresholdRecord
 
 logger = logging.getLogger(__name__)
 
@@ -37,24 +36,22 @@ class EnsembleMember:
         """Folder of the run that trained it; its own folder if it is an export."""
         return self.folder.parent if (self.folder.parent / "run.json").is_file() else self.folder
 
-    def describe(self) -> dict[str, Any]:
+    @property
+    def record(self) -> ScoringMember:
+        """The entry of ``summary.json``."""
         metadata = self.trained.metadata
         rate = None if metadata.novelty is None else metadata.novelty.in_distribution
-        return {
-            "fold": self.fold,
-            "weights_sha256": self.sha256,
-            "architecture": self.trained.spec.name,
-            "temperature": self.trained.temperature,
-            "temperature_reason": metadata.temperature_reason,
-            "novelty": None
+        return ScoringMember(
+            fold=self.fold,
+            weights_sha256=self.sha256,
+            architecture=self.trained.spec.name,
+            temperature=self.trained.temperature,
+            temperature_reason=metadata.temperature_reason,
+            novelty=None
             if self.ood is None
-            else {
-                "thresholds": self.ood.limits,
-                "left_out": self.ood.left_out,
-                "in_distribution": None if rate is None else rate.content(),
-            },
-            "novelty_reason": metadata.novelty_reason,
-        }
+            else MemberOod(thresholds=self.ood.limits, left_out=self.ood.left_out, in_distribution=rate),
+            novelty_reason=metadata.novelty_reason,
+        )
 
 
 @dataclass(frozen=True)
@@ -83,14 +80,17 @@ class FoldModel:
         lines = [f"{weight!r} {one.sha256}" for weight, one in zip(self.weights, self.members, strict=True)]
         return sha256_of_text("\n".join(lines))
 
-    def describe(self, *, name_run: bool) -> list[dict[str, Any]]:
-        """Return the description of each of its networks; ``name_run`` adds the name of its run."""
+    def records(self, *, name_run: bool) -> list[ScoringMember]:
+        """Return the entry of each of its networks in ``summary.json``; ``name_run`` adds the name of its run."""
         own = {"temperature": self.temperature, "temperature_reason": self.temperature_reason}
-        if not self.of_ensemble:
-            (one,) = self.members
-            return [one.describe() | own | ({"run": one.run.name} if name_run else {})]
         return [
-            one.describe() | own | {"run": one.run.name, "weight": weight}
+            one.record.model_copy(
+                update={
+                    **own,
+                    "run": one.run.name if name_run or self.of_ensemble else None,
+                    "weight": weight if self.of_ensemble else None,
+                }
+            )
             for weight, one in zip(self.weights, self.members, strict=True)
         ]
 

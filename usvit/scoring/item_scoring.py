@@ -17,7 +17,7 @@ from usvit.scoring.dicom_out.production import ProductEntry, produced, scoring_m
 from usvit.scoring.dicom_out.products import Order
 from usvit.scoring.engines import ModelChoice, Reading
 from usvit.scoring.ensemble import Ensemble
-from usvit.scoring.items import DESCRIPTION, Done, ScoringItem
+from usvit.scoring.items import DESCRIPTION, Done, Row, ScoringItem
 from usvit.scoring.leakage import marked
 from usvit.scoring.pipeline import Describer, scored
 from usvit.scoring.reading.workers import Readers
@@ -27,7 +27,7 @@ from usvit.scoring.reading.workers import Readers
 class ItemScores:
     """The scores of a list of items, by their index in it."""
 
-    rows: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    rows: dict[int, list[Row]] = field(default_factory=dict)
     """Rows of ``scores.csv`` of each item that has some, in the order of its frames."""
     failures: dict[int, list[tuple[int | None, str]]] = field(default_factory=dict)
     """(frame, code of ``items.FAILURES``) of each item with failures; the frame is None for the whole file."""

@@ -7,6 +7,7 @@ user asks to keep it.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from usvit.data.io import PICTURE_NAMES, UInt8
 
@@ -31,6 +32,8 @@ FAILURES = {
     "archive": "the archive is damaged or encrypted, or unpacks to far more than it holds",
 }
 """Reasons why something was not scored: a code, and a phrase that quotes nothing of the file's content."""
+Row = dict[str, Any]
+"""A row of a table: column -> cell."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The output folder of a scoring job, which is never overwritten and which only the same job can resume."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from typing import Any
 import usvit
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, clear_partials
-from usvit.records import JobRecord, read_record, write_record
+from usvit.records import JobIdentity, JobRecord, load_record, save_record
 
 JOB, JOURNAL = "job.json", "journal.sqlite"
 
@@ -21,11 +21,11 @@ class JobDirectory:
     """The output folder and the content of its ``job.json``."""
 
     path: Path
-    record: dict[str, Any]
+    record: JobRecord
 
     @property
     def finished(self) -> bool:
-        return bool(self.record["state"] == "finished")
+        return self.record.state == "finished"
 
     @property
     def journal(self) -> Path:
@@ -34,7 +34,7 @@ class JobDirectory:
     @property
     def started(self) -> datetime:
         """Time at which the job first started. Its files carry this date, so that resuming gives the same bytes."""
-        return datetime.fromisoformat(self.record["started"])
+        return datetime.fromisoformat(self.record.started)
 
     def seconds_until(self, end: datetime) -> float:
         """Return the seconds since the job started, rounded to 0.1; 0 if the clock was set back in between."""
@@ -42,8 +42,8 @@ class JobDirectory:
 
     def finish(self) -> None:
         """Mark the job as finished and delete the journal, after everything else has been written."""
-        self.record["state"] = "finished"
-        write_record(self.path / JOB, self.record, JobRecord)
+        self.record = self.record.model_copy(update={"state": "finished"})
+        save_record(self.path / JOB, self.record)
         for name in (JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm"):
             (self.path / name).unlink(missing_ok=True)
         for folder, _, _ in os.walk(self.path):
@@ -51,7 +51,7 @@ class JobDirectory:
 
 
 @contextmanager
-def open_folder(out: Path, identity: dict[str, Any]) -> Iterator[JobDirectory]:
+def open_folder(out: Path, identity: Mapping[str, Any]) -> Iterator[JobDirectory]:
     """Create the folder of a job, or open an existing one that belongs to the same job.
 
     Args:
@@ -66,18 +66,17 @@ def open_folder(out: Path, identity: dict[str, Any]) -> Iterator[JobDirectory]:
     with folder.opened(verb="using"):
         record = _record_of(folder, identity)  # again: another process may have changed it in between
         if record is None:
-            record = {
-                "schema_version": JobRecord.VERSION,
-                "usvit_version": usvit.__version__,
-                "state": "running",
-                "started": datetime.now(UTC).isoformat(timespec="seconds"),
-                "identity": identity,
-            }
-            write_record(out / JOB, record, JobRecord)
+            record = JobRecord(
+                usvit_version=usvit.__version__,
+                state="running",
+                started=datetime.now(UTC).isoformat(timespec="seconds"),
+                identity=JobIdentity.model_validate(identity),
+            )
+            save_record(out / JOB, record)
         yield JobDirectory(out, record)
 
 
-def _record_of(folder: OutputFolder, identity: dict[str, Any]) -> dict[str, Any] | None:
+def _record_of(folder: OutputFolder, identity: Mapping[str, Any]) -> JobRecord | None:
     """Return the content of ``job.json``; None if the folder is absent or empty.
 
     Raises:
@@ -85,18 +84,18 @@ def _record_of(folder: OutputFolder, identity: dict[str, Any]) -> dict[str, Any]
     """
     if not folder.has_record():
         return None
-    record = read_record(folder.path / JOB, JobRecord)
+    record = load_record(folder.path / JOB, JobRecord)
     _refuse_other_job(folder.path, record, identity)
     return record
 
 
-def _refuse_other_job(out: Path, record: dict[str, Any], identity: dict[str, Any]) -> None:
-    there = record["identity"]
+def _refuse_other_job(out: Path, record: JobRecord, identity: Mapping[str, Any]) -> None:
+    there, wanted = record.identity.content(), JobIdentity.model_validate(identity).content()
     try:
-        datetime.fromisoformat(record["started"])
+        datetime.fromisoformat(record.started)
     except ValueError as error:
         raise UsvitError(f"{out / JOB} is damaged. Restore it, or choose another --out.") from error
-    differing = [name for name in {**there, **identity} if there.get(name) != identity.get(name)]
+    differing = [name for name in {**there, **wanted} if there.get(name) != wanted.get(name)]
     if differing:
         raise UsvitError(
             f"--out {out} holds another job, which differs in: {', '.join(sorted(differing))}. Nothing was changed. "

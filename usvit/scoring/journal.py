@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from usvit.errors import UsvitError
 from usvit.files import refuse_link
-from usvit.scoring.items import Done, Failure, ScoringItem
+from usvit.scoring.items import Done, Failure, Row, ScoringItem
 
 PAGE = 256
 """Number of items or rows fetched at once."""
@@ -39,9 +39,9 @@ CREATE TABLE IF NOT EXISTS products (seq INTEGER NOT NULL, kind TEXT NOT NULL, f
 class Batch:
     """The content of one transaction."""
 
-    rows: list[tuple[int, int, dict[str, Any], bytes | None]] = field(default_factory=list)
+    rows: list[tuple[int, int, Row, bytes | None]] = field(default_factory=list)
     """(seq, frame, columns of ``scores.csv``, thumbnail)."""
-    failures: list[tuple[int, Failure, dict[str, Any]]] = field(default_factory=list)
+    failures: list[tuple[int, Failure, Row]] = field(default_factory=list)
     """(seq, failure, ``path`` and ``reason`` of ``failures.csv``)."""
     ended: list[int] = field(default_factory=list)
     """Items that are complete."""
@@ -144,18 +144,18 @@ class Journal:
         frames = self._connection.execute("SELECT count(*) FROM rows").fetchone()[0]
         return {"items": one[0], "done": one[1], "frames": frames}
 
-    def rows_of(self, seq: int) -> list[dict[str, Any]]:
+    def rows_of(self, seq: int) -> list[Row]:
         """Return the rows of an item, in the order of its frames."""
         query = "SELECT data FROM rows WHERE seq = ? ORDER BY frame"
         with self._lock:
             return [json.loads(data) for (data,) in self._connection.execute(query, (seq,))]
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[Row]:
         """Yield all rows, in the order of items and frames."""
         query = "SELECT data FROM rows JOIN items USING (seq) ORDER BY seq, frame"
         return (json.loads(data) for (data,) in self._connection.execute(query))
 
-    def failures(self) -> Iterator[dict[str, Any]]:
+    def failures(self) -> Iterator[Row]:
         """Yield all failures, in the order of items and frames."""
         query = "SELECT item_id, frame, code, data FROM failures JOIN items USING (seq) ORDER BY seq, frame"
         for item_id, frame, code, data in self._connection.execute(query):
@@ -174,7 +174,7 @@ class Journal:
         found = self._connection.execute("SELECT count(*) FROM rows WHERE thumbnail IS NULL").fetchone()
         return int(found[0])
 
-    def products(self) -> Iterator[dict[str, Any]]:
+    def products(self) -> Iterator[Row]:
         """Yield all products, in the order of items."""
         query = "SELECT item_id, kind, file, error FROM products JOIN items USING (seq) ORDER BY seq, kind, file"
         names = ("item_id", "kind", "file", "error")

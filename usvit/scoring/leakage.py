@@ -7,16 +7,13 @@ once for each portion of rows, and a portion is much larger than a batch.
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from usvit.data.splits import Described, read_description
 from usvit.errors import UsvitError
-from usvit.scoring.items import DESCRIPTION
+from usvit.scoring.items import DESCRIPTION, Row
 
 
-def marked(
-    portions: Iterable[list[dict[str, Any]]], copies_of_seen: Callable[[Described], set[str]]
-) -> Iterator[list[dict[str, Any]]]:
+def marked(portions: Iterable[list[Row]], copies_of_seen: Callable[[Described], set[str]]) -> Iterator[list[Row]]:
     """Set ``seen`` in the rows of images that are near-duplicates of seen ones.
 
     Args:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
 
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.abstention import Zone, decide_or_abstain
 from usvit.scoring.calibration import group_of
 from usvit.scoring.ensemble import Ensemble, Outputs, Scores
 from usvit.scoring.inference import Inference
-from usvit.scoring.items import DESCRIPTION, FAILURES, Done, Failure, Frame, ItemFacts, ScoringItem
+from usvit.scoring.items import DESCRIPTION, FAILURES, Done, Failure, Frame, ItemFacts, Row, ScoringItem
 from usvit.scoring.journal import Batch
 from usvit.scoring.reading.workers import End, Message
 
@@ -40,7 +39,7 @@ class Describer:
     zone: Zone | None = None
     """Probabilities on which to abstain."""
 
-    def row(self, item: ScoringItem, facts: ItemFacts, frame: Frame, scores: Scores, k: int) -> dict[str, Any]:
+    def row(self, item: ScoringItem, facts: ItemFacts, frame: Frame, scores: Scores, k: int) -> Row:
         """Return one row of ``scores.csv``, with the near-duplicate description of its image.
 
         ``seen`` refers to identical pixels here. Near-duplicates are searched when the tables are written
@@ -94,7 +93,7 @@ class Describer:
             DESCRIPTION: base64.b64encode(frame.description).decode(),
         }
 
-    def failure(self, item: ScoringItem, failure: Failure) -> dict[str, Any]:
+    def failure(self, item: ScoringItem, failure: Failure) -> Row:
         """Return the columns of ``failures.csv`` that the journal does not store itself."""
         reason = FAILURES[failure.code]
         if not self.keep_ids:

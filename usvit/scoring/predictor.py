@@ -22,7 +22,7 @@ from usvit.pseudonyms import Pseudonyms, default_key_path
 from usvit.representation import Summarised
 from usvit.scoring.discovery.inputs import discover
 from usvit.scoring.ensemble import Ensemble
-from usvit.scoring.items import FAILURES, Done, Failure, ItemFacts, ReadSettings, ScoringItem, score_columns
+from usvit.scoring.items import FAILURES, Done, Failure, ItemFacts, ReadSettings, Row, ScoringItem, score_columns
 from usvit.scoring.leakage import marked
 from usvit.scoring.pipeline import Describer, scored
 from usvit.scoring.reading.item_reader import parse_frames, read_item
@@ -67,7 +67,7 @@ class Predictor(Summarised):
     @cached_property
     def metadata(self) -> dict[str, Any]:
         """The key ``model`` of the ``summary.json`` that ``usvit score`` writes: networks, preprocessing, threshold."""
-        return self._ensemble.describe()
+        return self._ensemble.record().content()
 
     @checked_arguments
     def predict(
@@ -123,7 +123,7 @@ class Predictor(Summarised):
         settings = self._ensemble.read_settings(frames)
         messages = _read(items, settings) if images is None else _prepared(items, images, settings)
         named = {os.path.realpath(path) for path in paths if Path(path).is_file()}
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         sources: list[str] = []
         done = skipped = 0
         shown = shown_progress(progress)

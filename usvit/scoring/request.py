@@ -28,7 +28,7 @@ def identity_of(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zo
         "key": pseudonyms.fingerprint,
         "model": ensemble.sha256,
         "threshold": [ensemble.threshold, ensemble.threshold_origin],
-        "calibration": None if request.settings.calibration is None else ensemble.describe().get("calibration"),
+        "calibration": None if request.settings.calibration is None else ensemble.record().content()["calibration"],
         "frames": request.settings.frames,
         "flip": request.settings.flip,
         "abstain": request.settings.abstain,

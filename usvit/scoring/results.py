@@ -1,22 +1,26 @@
 """Tables, summary and page of a scoring job, written from its journal."""
 
 import logging
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
 
 import pandas as pd
 
 import usvit
 from usvit.config.scoring import ScoringSettings
 from usvit.files import write_csv
+from usvit.records import ProductRecord, Reason
 from usvit.reports import write_scores_page
 from usvit.scoring.abstention import Zone
 from usvit.scoring.dicom_out.products import PRODUCT_FAILURES
 from usvit.scoring.ensemble import Ensemble
+from usvit.scoring.items import Row
 from usvit.scoring.job_directory import JobDirectory
 from usvit.scoring.journal import Journal, batched
 from usvit.scoring.leakage import marked
+from usvit.scoring.tables.summary import JobFacts
 from usvit.scoring.tables.writer import write_tables
 
 logger = logging.getLogger(__name__)
@@ -39,34 +43,26 @@ def write_results(
 ) -> None:
     """Write tables, summary and page from the journal."""
     logger.info("Writing tables.")
-    products: dict[str, dict[str, Any]] = {
-        kind: {"written": 0, "failed": 0, "reasons": {}} for kind in sorted(settings.products)
-    }
     rows = [one | {"reason": PRODUCT_FAILURES.get(one["error"], "")} for one in journal.products()]
-    for one in rows:
-        own = products[one["kind"]]
-        own["failed" if one["error"] else "written"] += 1
-        if one["error"]:
-            own["reasons"].setdefault(one["error"], {"rows": 0, "reason": one["reason"]})["rows"] += 1
-    if products:
+    if settings.products:
         columns = ["item_id", "kind", "file", "error", "reason"]
         write_csv(folder.path / "products.csv", pd.DataFrame(rows, columns=columns))
     now = datetime.now(UTC)
-    summary = {
-        "model": ensemble.describe(),
-        "settings": {key: getattr(settings, name) for name, key in _RECORDED.items()}
+    job = JobFacts(
+        model=ensemble.record(),
+        settings={key: getattr(settings, name) for name, key in _RECORDED.items()}
         | {"products": sorted(settings.products)},
-        "versions": {name: version(name) for name in _LIBRARIES} | {"usvit": usvit.__version__},
-        "started": folder.record["started"],
-        "finished": now.isoformat(timespec="seconds"),
-        "seconds": folder.seconds_until(now),
-        "products": products,
-    }
+        versions={name: version(name) for name in _LIBRARIES} | {"usvit": usvit.__version__},
+        started=folder.record.started,
+        finished=now.isoformat(timespec="seconds"),
+        seconds=folder.seconds_until(now),
+        products={kind: _product(kind, rows) for kind in sorted(settings.products)},
+    )
     write_tables(
         folder.path,
         marked(batched(journal.rows(), PORTION), ensemble.copies_of_seen),
         batched(journal.failures(), PORTION),
-        summary,
+        job,
         classes=ensemble.classes,
         positive=ensemble.positive,
         threshold=ensemble.threshold,
@@ -81,3 +77,14 @@ def write_results(
             + (", and text was found in them." if settings.pictures else ". --pictures shows those without text.")
         )
     write_scores_page(folder.path, journal.thumbnails())
+
+
+def _product(kind: str, rows: Sequence[Row]) -> ProductRecord:
+    own = [one for one in rows if one["kind"] == kind]
+    errors = {one["error"]: one["reason"] for one in own if one["error"]}
+    count = Counter(one["error"] for one in own if one["error"])
+    return ProductRecord(
+        written=len(own) - count.total(),
+        failed=count.total(),
+        reasons={code: Reason(rows=count[code], reason=why) for code, why in errors.items()},
+    )

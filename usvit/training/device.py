@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import lightning_fabric
 import numpy as np
 import torch
 
 from usvit.errors import UsvitError, unknown
+from usvit.records.run import DeviceRecord
 from usvit.seeding import derive_seed
 
 BF16_TFLOPS = (
@@ -71,10 +71,10 @@ class Device:
         fabric.launch()
         return fabric
 
-    def describe(self) -> dict[str, Any]:
-        """Return the entries of ``run.json``: what a reader needs to judge the speed and to repeat the run."""
+    def record(self) -> DeviceRecord:
+        """Return the entry of ``run.json``: what a reader needs to judge the speed and to repeat the run."""
         name = torch.cuda.get_device_name() if self.type == "cuda" else _cpu_name()
-        return {"type": self.type, "name": name, "precision": self.precision, "threads": torch.get_num_threads()}
+        return DeviceRecord(type=self.type, name=name, precision=self.precision, threads=torch.get_num_threads())
 
 
 def resolve_device(device: str, precision: str) -> Device:

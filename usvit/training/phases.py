@@ -24,7 +24,7 @@ class PhaseTimes:
         """Add seconds to a phase."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
-    def describe(self) -> dict[str, float]:
+    def rounded(self) -> dict[str, float]:
         """Return the seconds of each phase, rounded to a tenth, in the order in which the phases began."""
         return {name: round(seconds, 1) for name, seconds in self.seconds.items()}
 

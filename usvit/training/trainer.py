@@ -16,6 +16,7 @@ from usvit.config import OptimConfig, TrainConfig
 from usvit.data.loading import Batch, InfiniteLoader, copied_ahead
 from usvit.models import train_mode
 from usvit.progress import Progress
+from usvit.records.run import FoldResultRecord
 from usvit.training.checkpoint import CheckpointManager
 from usvit.training.device import check_compiler
 from usvit.training.distributed import PATIENCE, World, full_state, load_full_state
@@ -54,14 +55,16 @@ class FitResult:
     phases: PhaseTimes = field(default_factory=PhaseTimes)
     """Wall time of training steps and of evaluations, to which a caller adds what follows."""
 
-    def describe(self) -> dict[str, Any]:
-        """Return the entries of ``run.json``; times and rates are rounded to a tenth."""
-        return {
-            "steps": self.steps,
-            "best_step": self.best_step,
-            "seconds": round(self.seconds, 1),
-            "images_per_second": round(self.images_per_second, 1),
-        }
+    def record(self, fold: int, phases: dict[str, float] | None = None) -> FoldResultRecord:
+        """Return the entry of ``run.json``; times and rates are rounded to a tenth."""
+        return FoldResultRecord(
+            fold=fold,
+            steps=self.steps,
+            best_step=self.best_step,
+            seconds=round(self.seconds, 1),
+            images_per_second=round(self.images_per_second, 1),
+            phases=phases,
+        )
 
 
 class Trainer:

@@ -17,7 +17,7 @@ from usvit.errors import UsvitError
 from usvit.experiments import tensor_bytes
 from usvit.files import read_bytes, write_bytes
 from usvit.progress import make_progress
-from usvit.records import ModelMetadata, load_record, write_record
+from usvit.records import ModelMetadata, load_record, save_record
 from usvit.upstream.api import pretrain
 
 RECIPE = "phantom_signs"
@@ -47,14 +47,14 @@ def make_phantom_weights(out: str | Path, *, seed: int = 0, set_: list[str] | No
             RECIPE, seed=seed, out=Path(folder) / "run", overrides=parse_overrides(set_ or []), progress=make_progress()
         ).path
         tensors = load(read_bytes(run / "fold-0" / "model.safetensors", 100 * MAX_BYTES))
-        metadata = load_record(run / "fold-0" / "model.json", ModelMetadata).content()
+        metadata = load_record(run / "fold-0" / "model.json", ModelMetadata)
     content = tensor_bytes({name: _halved(tensor) for name, tensor in tensors.items()})
     if len(content) > MAX_BYTES:
         raise UsvitError(f"The weights take {len(content)} bytes; {MAX_BYTES} fit. Choose a smaller model.")
     out.mkdir(parents=True, exist_ok=True)
     write_bytes(out / "model.safetensors", content)
-    metadata["weights_sha256"] = hashlib.sha256(content).hexdigest()
-    write_record(out / "model.json", metadata, ModelMetadata)
+    hashed = {"weights_sha256": hashlib.sha256(content).hexdigest()}
+    save_record(out / "model.json", metadata.model_copy(update=hashed))
     return out
 
 

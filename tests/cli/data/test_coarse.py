@@ -1,6 +1,6 @@
 import pytest
-
 from usvit.cli.data.coarse import coarse
+
 from usvit.errors import UsvitError
 
 

@@ -73,7 +73,7 @@ def test_the_keep_list_keeps_the_clean_copy_and_agrees_with_the_record(faulty):
     keep = result.keep.set_index("image_id").keep
     assert keep[["benign (1)", "benign (2)", "benign (3)"]].tolist() == ["false", "true", "false"]
     assert keep[["benign (4)", "malignant (1)"]].tolist() == ["false", "false"]
-    assert result.record["keep"] == {"kept": 22, "dropped": 4}
+    assert result.record.keep.content() == {"kept": 22, "dropped": 4}
 
 
 def test_in_a_union_ids_carry_their_data_set_and_shared_images_are_named(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.node_hostile_peers import http_peer, serving
+from benchmarks.fuzzing.servers import http_peer, serving
 from tests.data.file_server import FileServer, Reply
 from tests.messages import record_messages
 from usvit.data.datasets import download as module

@@ -64,11 +64,11 @@ def test_one_contaminated_data_set_of_a_union_is_enough_to_refuse_it():
 
 
 def test_every_network_that_starts_from_a_foundation_model_inherits_its_list(tmp_path):
-    first = write_seen(tmp_path, {"train": ["1" * 64]}, FoundationWeights())
+    first = write_seen(tmp_path, {"train": ["1" * 64]}, FoundationWeights()).content()
     metadata = ModelMetadata.model_validate(json.loads(json.dumps(network(**first))))
     assert seen_by(metadata).collections == (LISTED,)
     trained = FoundationWeights(metadata, tmp_path / "model.safetensors", None, ())
-    second = write_seen(tmp_path, {"train": ["2" * 64]}, trained, FoundationWeights(collections=(UNKNOWN,)))
+    second = write_seen(tmp_path, {"train": ["2" * 64]}, trained, FoundationWeights(collections=(UNKNOWN,))).content()
     assert [one["network"] for one in second["seen_collections"]] == ["USF-X", "Other"]
     ensemble = together([seen_by(metadata), seen_by_weights(FoundationWeights()), seen_by(metadata).of_parts("train")])
     assert ensemble.collections == (LISTED,)
@@ -76,8 +76,10 @@ def test_every_network_that_starts_from_a_foundation_model_inherits_its_list(tmp
 
 
 def test_metadata_without_foundation_models_has_no_new_key(tmp_path):
-    written = write_seen(tmp_path, {"train": ["1" * 64]})
-    assert set(written) == {"seen_sha256", "seen_copies"} == set(passed_on(seen_by(ModelMetadata(**network()))))
+    written = write_seen(tmp_path, {"train": ["1" * 64]}).content()
+    assert (
+        set(written) == {"seen_sha256", "seen_copies"} == set(passed_on(seen_by(ModelMetadata(**network()))).content())
+    )
 
 
 def test_a_model_without_a_list_is_a_note_and_not_a_refusal():

@@ -46,7 +46,7 @@ def upstream(tmp_path):
     """The folder of a pre-training on more images than metadata lists."""
     folder = tmp_path / "upstream"
     folder.mkdir()
-    seen = write_seen(folder, {"train": digests("image", LISTED_AT_MOST + 1), "val": digests("val", 3)})
+    seen = write_seen(folder, {"train": digests("image", LISTED_AT_MOST + 1), "val": digests("val", 3)}).content()
     (folder / "model.json").write_text(json.dumps(network(**seen)))
     return folder
 
@@ -85,7 +85,7 @@ def test_a_metadata_is_read_where_there_is_one(tmp_path):
 
 
 def test_a_short_list_stays_in_the_metadata(tmp_path):
-    assert write_seen(tmp_path, {"train": ["b", "a"], "val": ["c"]})["seen_sha256"] == {
+    assert write_seen(tmp_path, {"train": ["b", "a"], "val": ["c"]}).content()["seen_sha256"] == {
         "train": ["b", "a"],
         "val": ["c"],
         "upstream": [],
@@ -118,12 +118,12 @@ def test_hashes_in_a_file_are_found_and_no_others(upstream):
 
 def test_hashes_that_end_or_begin_with_zeros_are_kept(tmp_path):
     strange = ["00" * 32, "ab" + "00" * 31, "00" * 31 + "ab", "ab" * 31 + "00"]
-    seen = seen_by(of(write_seen(tmp_path, {"train": [*digests("x", LISTED_AT_MOST), *strange]})), tmp_path)
+    seen = seen_by(of(write_seen(tmp_path, {"train": [*digests("x", LISTED_AT_MOST), *strange]}).content()), tmp_path)
     assert all(digest in seen for digest in strange) and "ab" * 32 not in seen
 
 
 def test_one_hash_many_times_is_stored_once(tmp_path):
-    (entry,) = write_seen(tmp_path, {"train": digests("x", 5) * LISTED_AT_MOST})["seen_sha256"]["files"]
+    (entry,) = write_seen(tmp_path, {"train": digests("x", 5) * LISTED_AT_MOST}).content()["seen_sha256"]["files"]
     assert entry["count"] == 5
 
 
@@ -131,7 +131,7 @@ def test_the_next_training_takes_the_file_along_as_upstream(upstream, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     for folder, before in ((first, upstream), (second, first)):
         folder.mkdir()
-        seen = write_seen(folder, {"train": digests(folder.name, 2)}, weights_of(before))
+        seen = write_seen(folder, {"train": digests(folder.name, 2)}, weights_of(before)).content()
         (folder / "model.json").write_text(json.dumps(network(**seen)))
     told = seen["seen_sha256"]
     (entry,) = told["files"]
@@ -139,7 +139,7 @@ def test_the_next_training_takes_the_file_along_as_upstream(upstream, tmp_path):
     assert told["upstream"] == sorted([*digests("val", 3), *digests("first", 2)])
     seen = seen_by_weights(weights_of(second))
     assert digests("image", 1)[0] in seen.of_parts("upstream") and digests("first", 1)[0] in seen
-    assert passed_on(seen)["seen_sha256"]["upstream"] == sorted(
+    assert passed_on(seen).content()["seen_sha256"]["upstream"] == sorted(
         [*digests("val", 3), *digests("first", 2), *digests("second", 2)]
     )
 
@@ -150,7 +150,7 @@ def test_networks_that_have_seen_the_same_images_leave_one_file(upstream, tmp_pa
         weights_of(upstream),
         FirstWeights(own, tmp_path / "other"),
     )
-    seen = write_seen(tmp_path, {}, weights_of(upstream), tokenizer, other)["seen_sha256"]
+    seen = write_seen(tmp_path, {}, weights_of(upstream), tokenizer, other).content()["seen_sha256"]
     (entry,) = seen["files"]
     assert entry["part"] == "upstream" and (tmp_path / entry["file"]).is_file()
     assert seen["upstream"] == sorted([*digests("val", 3), "ab"]) and seen["train"] == seen["val"] == []
@@ -159,7 +159,7 @@ def test_networks_that_have_seen_the_same_images_leave_one_file(upstream, tmp_pa
 def test_sources_without_hashes_are_named_in_every_training_that_follows(upstream, tmp_path):
     for folder, before, own in (("first", None, ["inat18"]), ("second", tmp_path / "first", ["folder"])):
         (tmp_path / folder).mkdir()
-        told = write_seen(tmp_path / folder, {"train": []}, before and weights_of(before), unhashed=own)
+        told = write_seen(tmp_path / folder, {"train": []}, before and weights_of(before), unhashed=own).content()
         (tmp_path / folder / "model.json").write_text(json.dumps(network(**told)))
     seen = seen_by_weights(weights_of(tmp_path / "second"))
     assert told["seen_sha256"]["unhashed"] == ["folder", "inat18"] and seen.unhashed == ("folder", "inat18")
@@ -168,12 +168,12 @@ def test_sources_without_hashes_are_named_in_every_training_that_follows(upstrea
         "folder and inat18" in unrecorded(seen, "The network N")
         and unrecorded(seen_by(of({})), "The network N") is None
     )
-    known = write_seen(tmp_path, {}, weights_of(upstream), weights_of(tmp_path / "second"))["seen_sha256"]
+    known = write_seen(tmp_path, {}, weights_of(upstream), weights_of(tmp_path / "second")).content()["seen_sha256"]
     assert known["unhashed"] == ["folder", "inat18"] and [entry["part"] for entry in known["files"]] == ["upstream"]
 
 
 def test_long_lists_of_both_stages_become_two_files(upstream, tmp_path):
-    seen = write_seen(tmp_path, {"train": digests("more", LISTED_AT_MOST + 1)}, weights_of(upstream))
+    seen = write_seen(tmp_path, {"train": digests("more", LISTED_AT_MOST + 1)}, weights_of(upstream)).content()
     assert [entry["part"] for entry in seen["seen_sha256"]["files"]] == ["upstream", "train"]
     known = seen_by(of(seen), tmp_path)
     assert digests("more", 1)[0] in known and digests("image", 1)[0] in known

@@ -33,8 +33,8 @@ def fold(tmp_path, few_listed):
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(source.weights)
     left_out = ("head", "exported", "measured")
-    metadata = {key: value for key, value in source.content.items() if key not in left_out}
-    metadata |= {"fold": 0, **write_seen(folder, {"train": DIGESTS, "val": ["ab"]})}
+    metadata = {key: value for key, value in source.metadata.content().items() if key not in left_out}
+    metadata |= {"fold": 0, **write_seen(folder, {"train": DIGESTS, "val": ["ab"]}).content()}
     write_json(folder / "model.json", metadata)
     return folder
 

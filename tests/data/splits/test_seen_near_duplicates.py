@@ -59,7 +59,9 @@ def of_images(images):
 def trained(tmp_path, images, of_images):
     """The folder of a network that has seen the first six images in training, and two more in validation."""
     hashes = [pixel_sha256(image) for image in images]
-    seen = write_seen(tmp_path, {"train": hashes[:6], "val": hashes[6:8]}, described=of_images, name="phantoms")
+    seen = write_seen(
+        tmp_path, {"train": hashes[:6], "val": hashes[6:8]}, described=of_images, name="phantoms"
+    ).content()
     (tmp_path / "model.json").write_text(json.dumps(network(**seen)))
     return tmp_path
 
@@ -101,7 +103,7 @@ def test_what_first_weights_saw_is_passed_on_with_its_descriptions(trained, imag
     second = tmp_path / "second"
     second.mkdir()
     own = [pixel_sha256(image) for image in images[8:10]]
-    told = write_seen(second, {"train": own}, weights_of(trained), described=of_images)
+    told = write_seen(second, {"train": own}, weights_of(trained), described=of_images).content()
     assert [(entry["part"], entry["count"]) for entry in told["seen_copies"]["files"]] == [
         ("upstream", 6), ("upstream", 2), ("train", 2),
     ]  # fmt: skip
@@ -116,11 +118,11 @@ def test_what_is_not_on_record_is_a_gap_that_every_later_training_inherits(train
     hub = FirstWeights(None, None, "hub weights timm/x")
     assert seen_by_weights(hub).known == "nothing" and seen_by_weights(FirstWeights(None, None)).known == "copies"
     (tmp_path / "photographs").mkdir()
-    photographs = write_seen(tmp_path / "photographs", {"train": ["cd", "ef"]}, name="imagenet")
+    photographs = write_seen(tmp_path / "photographs", {"train": ["cd", "ef"]}, name="imagenet").content()
     (tmp_path / "photographs" / "model.json").write_text(json.dumps(network(**photographs)))
     assert seen_by(of(photographs)).gaps == (SeenGap(part="train", known="hashes", what="2 of imagenet"),)
     assert seen_by(of(photographs)).known == "hashes"
-    told = write_seen(tmp_path, {}, weights_of(trained), hub, weights_of(tmp_path / "photographs"))
+    told = write_seen(tmp_path, {}, weights_of(trained), hub, weights_of(tmp_path / "photographs")).content()
     seen = seen_by(of(told), tmp_path)
     assert seen.gaps[0].what == "hub weights timm/x" and seen.known == "nothing"
     assert {gap.part for gap in seen.gaps} == {"upstream"} and len(seen.descriptions) == 8
@@ -128,7 +130,7 @@ def test_what_is_not_on_record_is_a_gap_that_every_later_training_inherits(train
 
 def test_a_part_of_too_many_images_is_recognised_by_hashes_alone(tmp_path, of_images, monkeypatch):
     monkeypatch.setattr("usvit.data.splits.leakage.MAX_DESCRIBED", 5)
-    told = write_seen(tmp_path, {"train": list(of_images)}, described=of_images)
+    told = write_seen(tmp_path, {"train": list(of_images)}, described=of_images).content()
     assert told["seen_copies"]["files"] == [] and seen_by(of(told), tmp_path).known == "hashes"
 
 

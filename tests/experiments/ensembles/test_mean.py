@@ -54,7 +54,7 @@ def test_each_image_has_the_weighted_mean_of_its_own_predictions(weighting):
     found = tables()
     one = of(found, weighting)
     check_predictions(one.table, "the mean")
-    weights = one.entry["weights"]
+    weights = one.record.weights
     assert sum(weights) == pytest.approx(1) and set(one.table.fold) == {0}
     if weighting == "equal":
         assert weights == [1 / 3] * 3
@@ -74,34 +74,34 @@ def test_no_test_image_has_a_say_in_weights_temperature_or_thresholds():
         test = table.part == "test"
         table.loc[test, columns] = table.loc[test, columns].to_numpy()[::-1]
         table.loc[test, "label"] = "normal"
-    assert of(found, "validation").entry == of(changed, "validation").entry
+    assert of(found, "validation").record == of(changed, "validation").record
 
 
 def test_the_chosen_weights_have_the_smallest_log_loss_on_the_inner_validation_images():
     found = tables()
-    equal, chosen = of(found, "equal").entry, of(found, "validation").entry
-    assert chosen["log_loss"] <= min(equal["log_loss"], *chosen["member_log_loss"]) + 1e-9
-    assert chosen["weights"] != of(found, "validation", fold=1).entry["weights"]  # each fold on its own
+    equal, chosen = of(found, "equal").record, of(found, "validation").record
+    assert chosen.log_loss <= min(equal.log_loss, *chosen.member_log_loss) + 1e-9
+    assert chosen.weights != of(found, "validation", fold=1).record.weights  # each fold on its own
     val = of(found, "equal").table
     val = val[val.part == "val"]
     reached = [getattr(row, f"prob_{row.label}") for row in val.itertuples()]
-    assert equal["log_loss"] == pytest.approx(-np.log(reached).mean())
+    assert equal.log_loss == pytest.approx(-np.log(reached).mean())
 
 
 def test_the_temperature_is_that_of_the_mean():
     one = of(tables(), "equal")
     val = one.table[one.table.part == "val"]
     mean = np.log(val[[f"prob_{name}" for name in CLASSES]].to_numpy())
-    assert one.entry["temperature"] == pytest.approx(
+    assert one.record.temperature == pytest.approx(
         fit_temperature([CLASSES.index(label) for label in val.label], mean).value
     )
-    assert one.entry["n_images"] == len(val) and one.entry["n_groups"] == val.group_id.nunique()
+    assert one.record.n_images == len(val) and one.record.n_groups == val.group_id.nunique()
 
 
 def test_without_inner_validation_images_weights_cannot_be_chosen():
     found = [table[table.part == "test"] for table in tables()]
     with pytest.raises(UsvitError, match=r"fold 0 has none\. Use --weights equal"):
         of(found, "validation")
-    one = of(found, "equal").entry
-    assert one["log_loss"] is None and one["temperature"] is None
-    assert one["temperature_reason"] == "no inner validation images"
+    one = of(found, "equal").record
+    assert one.log_loss is None and one.temperature is None
+    assert one.temperature_reason == "no inner validation images"

@@ -30,7 +30,7 @@ def test_report_says_what_became_of_every_tensor():
         "2 new (the head's)"
     )
     assert "\n" not in report.line()
-    record = json.loads(json.dumps(report.describe()))
+    record = json.loads(json.dumps(report.record().content()))
     assert record["tensors"] == report.loaded and record["table"] == "model"
     assert record["resized"] == [{"name": "pos_embed", "from": [1, 17, 24], "to": [1, 5, 24]}]
     assert {"why": "the head is new", "names": ["head.weight", "head.bias"]} in record["skipped"]

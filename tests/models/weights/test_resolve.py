@@ -33,7 +33,7 @@ def test_file_is_recorded_by_name_and_hash_but_never_by_its_path(tmp_path):
     write_weights(path, "vit_ti16", n_classes=7)
     weights = resolve_weights(str(path), TINY)
     assert weights.path == path
-    record = weights.describe()
+    record = weights.record().content()
     stated = {"source": "file", "name": "tiny.safetensors", "sha256": sha256_of_file(path)}
     assert record == stated | dict.fromkeys(("license", "upstream", "pretrained_by"))
 
@@ -204,7 +204,7 @@ def test_each_fold_begins_where_the_same_fold_of_a_run_ended(tmp_path):
     weights = resolve_weights(str(run), TINY)
     assert weights.source == "run" and weights.name == "first"
     files = [run / f"fold-{fold}" / "model.safetensors" for fold in (0, 1)]
-    assert weights.describe()["folds"] == [sha256_of_file(file) for file in files]
+    assert weights.record().content()["folds"] == [sha256_of_file(file) for file in files]
     assert weights.sha256 == sha256_of_text("".join(f"{sha256_of_file(file)}\n" for file in files))
     for fold in (0, 1):
         of_fold = weights.of_fold(fold)
@@ -273,9 +273,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 def test_hub_weights_without_a_pin_say_so_and_what_they_are(hub_cache, no_network):
     put_in_cache(hub_cache, "model.safetensors")
     weights = resolve_weights("hub", TINY)
-    assert weights.describe()["pinned"] is False and weights.describe()["revision"] == COMMIT
+    assert weights.record().content()["pinned"] is False and weights.record().content()["revision"] == COMMIT
     assert "are not pinned" in weights.warning and COMMIT in weights.warning and weights.sha256 in weights.warning
-    assert Weights("scratch").warning is None and "pinned" not in Weights("scratch").describe()
+    assert Weights("scratch").warning is None and "pinned" not in Weights("scratch").record().content()
 
 
 def test_a_pin_is_what_the_hub_had_and_is_demanded_from_then_on(hub_cache, own_pins, no_network):
@@ -284,7 +284,7 @@ def test_a_pin_is_what_the_hub_had_and_is_demanded_from_then_on(hub_cache, own_p
     add_pin(own_pins, repository, pin)
     assert pin_of(REPOSITORY) == pin == Pin(COMMIT, "model.safetensors", resolve_weights("hub", TINY).sha256)
     weights = resolve_weights("hub", TINY)
-    assert weights.describe()["pinned"] is True and weights.warning is None
+    assert weights.record().content()["pinned"] is True and weights.warning is None
     file = next(hub_cache.rglob("model.safetensors"))
     content = bytearray(file.read_bytes())
     content[-1] ^= 1  # another value in one weight

@@ -22,7 +22,7 @@ def test_they_are_small_and_are_the_file_that_their_metadata_names():
 def test_their_metadata_says_that_they_have_seen_phantoms_and_no_patient():
     metadata = load_metadata(FILE)
     assert (metadata.architecture, metadata.objective, metadata.recipe) == ("usvit_small", "signs", "phantom_signs")
-    assert metadata.source["name"] == "phantom"
+    assert metadata.source.name == "phantom"
     assert metadata.upstream.source == "scratch"
     assert metadata.seen_sha256.content() == {"train": [], "val": [], "upstream": []}
     seen = seen_by(metadata, FILE.parent)
@@ -31,7 +31,7 @@ def test_their_metadata_says_that_they_have_seen_phantoms_and_no_patient():
 
 
 def test_a_run_that_begins_with_them_records_licence_and_lineage():
-    record = resolve_weights("phantom", find_model("usvit_small")).describe()
+    record = resolve_weights("phantom", find_model("usvit_small")).record().content()
     assert (record["name"], record["license"], record["source"]) == ("phantom", "apache-2.0", "file")
     assert "path" not in record
     (training,) = record["lineage"]

@@ -225,7 +225,7 @@ def test_what_the_tokenizer_has_seen_the_network_has_seen(tmp_path):
     written(tmp_path / "words", seen_sha256={"train": ["ab" * 32], "val": [], "upstream": ["cd" * 32]})
     config = plan(objective="beit", beit={"tokenizer": str(tmp_path / "words"), "min_block": 2})
     task = make(config, tiny_vit())
-    seen = write_seen(tmp_path, {"train": ["ef" * 32]}, None, *task.upstream_models)["seen_sha256"]
+    seen = write_seen(tmp_path, {"train": ["ef" * 32]}, None, *task.upstream_models).content()["seen_sha256"]
     assert seen == {"train": ["ef" * 32], "val": [], "upstream": ["ab" * 32, "cd" * 32]}
 
 

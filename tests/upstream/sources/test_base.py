@@ -64,9 +64,9 @@ def test_a_part_of_a_part_shows_its_own_images(tmp_path):
     whole = source.hashes(NoProgress())
     assert part.hashes(NoProgress()) == [whole[4], whole[7]]
     assert sorted(part.order(np.random.default_rng(0))) == [0, 1]
-    record = part.describe()
+    record = part.record().content()
     assert (record["images"], record["of_images"]) == (2, 4)
-    assert record["listing_sha256"] != Subset(source, np.array([4, 0])).describe()["listing_sha256"]
+    assert record["listing_sha256"] != Subset(source, np.array([4, 0])).record().content()["listing_sha256"]
 
 
 def test_a_part_keeps_the_order_of_the_whole():
@@ -92,7 +92,7 @@ def test_a_union_is_unlabelled_mixed_and_hashes_what_can_be_hashed(tmp_path):
     assert ConcatDataset("made", [made], labelled=False).hashes(NoProgress()) is None
     order = union.order(np.random.default_rng(0))
     assert sorted(order) == list(range(40))
-    assert len(union.describe()["parts"]) == 2
+    assert len(union.record().content()["parts"]) == 2
 
 
 def test_the_parts_of_a_union_come_evenly():

@@ -128,9 +128,9 @@ def test_hashes_are_those_of_the_whole_image_as_the_audit_reads_it(tmp_path):
 
 
 def test_the_record_tells_lists_apart_and_names_no_path(tmp_path):
-    first = open_folder(class_tree(tmp_path / "x", {"a": 2, "b": 1})).describe()
-    again = open_folder(class_tree(tmp_path / "y", {"a": 2, "b": 1})).describe()
-    other = open_folder(class_tree(tmp_path / "z", {"a": 1, "b": 2})).describe()
+    first = open_folder(class_tree(tmp_path / "x", {"a": 2, "b": 1})).record().content()
+    again = open_folder(class_tree(tmp_path / "y", {"a": 2, "b": 1})).record().content()
+    other = open_folder(class_tree(tmp_path / "z", {"a": 1, "b": 2})).record().content()
     assert first == again != other
     assert (first["images"], first["classes"]) == (3, 2)
     assert str(tmp_path) not in str(first)

@@ -103,7 +103,7 @@ def test_sources_are_opened_by_their_configuration(name):
     assert train.classes == val.classes and len(train.classes) == (10 if name == "fractals" else 3)
     assert train.image(0).size == (64, 64) and train.hashes(NoProgress()) is None
     assert not np.array_equal(train.image(0), val.image(0))
-    assert train.describe()["seed"] == 3 and train.describe()["generator_version"]
+    assert train.record().content()["seed"] == 3 and train.record().content()["generator_version"]
 
 
 def test_an_unknown_name_is_refused():

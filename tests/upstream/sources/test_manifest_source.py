@@ -91,5 +91,5 @@ def test_an_exchanged_file_is_named(tmp_path):
 def test_the_record_tells_other_images_and_other_crops(manifest):
     one, two = ManifestSource(manifest, ROWS), ManifestSource(manifest, ROWS[::-1])
     whole = ManifestSource(manifest, ROWS, crop="whole")
-    assert len({source.describe()["listing_sha256"] for source in (one, two, whole)}) == 3
-    assert one.describe()["images"] == 3 and one.name == "phantom"
+    assert len({source.record().content()["listing_sha256"] for source in (one, two, whole)}) == 3
+    assert one.record().content()["images"] == 3 and one.name == "phantom"

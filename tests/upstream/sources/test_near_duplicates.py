@@ -134,7 +134,7 @@ def test_a_source_without_its_copies_has_all_other_images(source, downstream, fo
     left = Without(source, [one.index for one in found] * 2)
     names = [left.image_name(index) for index in range(len(left))]
     assert len(left) == FRACTALS and all(name.startswith("fractal") for name in names)
-    assert left.describe()["excluded"] == len(found) and left.describe()["images"] == FRACTALS
+    assert left.record().content()["excluded"] == len(found) and left.record().content()["images"] == FRACTALS
     assert copies_of(left, DownstreamImages(downstream), NoProgress()) == []
     assert sorted(left.order(np.random.default_rng(0))) == list(range(FRACTALS))
     again = pickle.loads(pickle.dumps(left))
@@ -173,7 +173,7 @@ def saved(folder, pictures, kind="png", size=224):
 def test_copies_of_photographs_of_a_named_set_are_found_without_a_false_pair(tmp_path):
     """The counts stand in docs/explanation/pretraining.md: changed copies of photographs are found less often."""
     tested = DownstreamImages(None, {"photos:test": saved(tmp_path / "test", photographs())})
-    assert tested.names == ("photos:test",) and set(tested.describe()) == {"datasets", "listing_sha256"}
+    assert tested.names == ("photos:test",) and set(tested.record().content()) == {"datasets", "listing_sha256"}
     counts = {}
     for kind, size in (("png", 224), ("jpg", 224), ("png", 112)):
         found = copies_of(saved(tmp_path / f"{kind}{size}", photographs(), kind, size), tested, NoProgress())

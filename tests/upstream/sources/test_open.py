@@ -48,7 +48,7 @@ def test_what_is_drawn_follows_the_seed(divided):
     assert [again.image_name(at) for at in range(6)] == names["t"]
     _, whole = open_training(config("folder", path=divided, val_share=0.25), {}, seed=0)
     assert [whole.image_name(at) for at in range(3)] == names["v"]  # a limit does not change what is kept back
-    others = [open_training(settings, {}, seed=seed)[0].describe()["listing_sha256"] for seed in range(4)]
+    others = [open_training(settings, {}, seed=seed)[0].record().content()["listing_sha256"] for seed in range(4)]
     assert len(set(others)) == 4
 
 

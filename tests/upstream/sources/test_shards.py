@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.node_hostile_peers import http_peer, serving
+from benchmarks.fuzzing.servers import http_peer, serving
 from tests.data.file_server import FileServer, Reply
 from tests.upstream.sources.layouts import encoded, pixels
 from usvit.data.io.bad_image import BadImage
@@ -203,10 +203,10 @@ TINY = encoded(0)
 
 def test_the_headers_are_read_once(tmp_path, cache, monkeypatch):
     pattern = write(tmp_path)
-    first = open_shards(pattern).describe()
+    first = open_shards(pattern).record().content()
     assert len(list(cache.glob("*.index.npz"))) == 3
     monkeypatch.setattr("usvit.upstream.sources.shards.read_index", None)
-    assert open_shards(pattern).describe() == first
+    assert open_shards(pattern).record().content() == first
     index, other, _ = cache.glob("*.index.npz")
     for content in (b"damaged", b"PK\x03\x04" + index.read_bytes()[4:100], other.read_bytes()):
         index.write_bytes(content)

@@ -6,7 +6,8 @@ import pytest
 
 from tests.records.contents import content
 from usvit.upstream.records.training import TransferRecord
-from usvit.upstream.studies.metric_names import check_figure, title_of
+from usvit.upstream.studies.kinds import check_figure
+from usvit.upstream.studies.metric_names import title_of
 from usvit.upstream.studies.results import figure_of
 
 

@@ -34,15 +34,15 @@ def candidate(name, upstream, downstream, validation="x"):
 
 
 def test_both_ways_choose_by_their_own_validation():
-    found = recommend([candidate("a", 0.8, 0.6), candidate("b", 0.7, 0.9), candidate("c", 0.6, 0.7)])["recommended"]
-    assert found["by_upstream_validation"]["name"] == "a"
-    assert (found["by_adapting_all"]["name"], found["kept"]) == ("b", "b")
-    assert found["difference"]["accuracy"].value is None  # without predictions
+    found = recommend([candidate("a", 0.8, 0.6), candidate("b", 0.7, 0.9), candidate("c", 0.6, 0.7)])
+    assert found.by_upstream_validation.name == "a"
+    assert (found.by_adapting_all.name, found.kept) == ("b", "b")
+    assert found.difference.accuracy.value is None  # without predictions
 
 
 def test_where_both_choose_the_same_there_is_no_difference():
-    found = recommend([candidate("a", 0.8, 0.9), candidate("b", 0.7, 0.6)])["recommended"]
-    assert found["difference"]["accuracy"].value == 0
+    found = recommend([candidate("a", 0.8, 0.9), candidate("b", 0.7, 0.6)])
+    assert found.difference.accuracy.value == 0
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_where_both_choose_the_same_there_is_no_difference():
     [(candidate("b", None, 0.9), "known of b"), (candidate("b", 0.9, 0.9, "y"), "different images")],
 )
 def test_upstream_accuracies_that_do_not_compare_choose_nothing(second, reason):
-    found = recommend([candidate("a", 0.8, 0.6), second])["recommended"]
-    assert found["by_upstream_validation"]["name"] is None
-    assert reason in found["by_upstream_validation"]["reason"]
-    assert found["kept"] == "b" and found["difference"] is None
+    found = recommend([candidate("a", 0.8, 0.6), second])
+    assert found.by_upstream_validation.name is None
+    assert reason in found.by_upstream_validation.reason
+    assert found.kept == "b" and found.difference is None
 
 
 def test_upstream_figures_are_read_from_a_run_or_its_fold_and_null_of_anything_else(tmp_path):
@@ -66,14 +66,15 @@ def test_upstream_figures_are_read_from_a_run_or_its_fold_and_null_of_anything_e
     values = ((0, 0.75), (1, 0.5))
     kept = [row | {"fold": number, "val_accuracy": value, "val_loss": 1.5} for number, value in values]
     (tmp_path / "pretrain.json").write_text(json.dumps(content("pretrain", kept=kept)))
-    validation = {"name": "fractals", "images": 100, "listing_sha256": "ab"}
+    sha256 = "ab" * 32
+    validation = {"name": "fractals", "images": 100, "classes": 3, "listing_sha256": sha256}
     (tmp_path / "run.json").write_text(json.dumps(content("run-pretrain", data={"validation": validation})))
-    expected = {"val_accuracy": 0.75, "val_loss": 1.5, "validation": "ab", "name": "fractals"}
-    assert upstream_figures(str(tmp_path)) == upstream_figures(str(fold)) == expected
-    assert upstream_figures(str(fold / "model.json")) == expected
-    assert upstream_figures(str(tmp_path / "fold-1"))["val_accuracy"] == 0.5
+    expected = {"val_accuracy": 0.75, "val_loss": 1.5, "validation": sha256, "name": "fractals"}
+    for place in (tmp_path, fold, fold / "model.json"):
+        assert upstream_figures(str(place)).content() == expected
+    assert upstream_figures(str(tmp_path / "fold-1")).val_accuracy == 0.5
     for other in ("hub", "scratch", str(tmp_path / "nothing")):
-        assert upstream_figures(other)["val_accuracy"] is None
+        assert upstream_figures(other).val_accuracy is None
 
 
 @pytest.mark.slow

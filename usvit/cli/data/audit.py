@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -53,31 +53,30 @@ def audit(
         progress=make_progress(),
     )
     if json_:
-        print(json.dumps(result.record, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(result.record.content(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print(result, folder)
-    if result.record["skipped"]:
+    if result.record.skipped:
         raise typer.Exit(EXIT_PARTLY)
 
 
 def _print(result: "Audit", folder: Path) -> None:
-    record: dict[str, Any] = result.record
-    for bad in record["skipped"]:
-        print(f"could not be read: {bad['path']}: {bad['reason']}")
-    classes = ", ".join(f"{count} {label}" for label, count in record["class_counts"].items())
-    print(f"{record['n_images']} images: {classes}")
-    for difference in record["card_mismatch"] or ["agrees"]:
+    record = result.record
+    for bad in record.skipped:
+        print(f"could not be read: {bad.path}: {bad.reason}")
+    classes = ", ".join(f"{count} {label}" for label, count in record.class_counts.items())
+    print(f"{record.n_images} images: {classes}")
+    for difference in record.card_mismatch or ["agrees"]:
         print(f"data card: {difference}")
-    for title, key in (
-        ("identical images", "exact_duplicates"),
-        ("near-duplicates", "duplicate_groups"),
-        ("  with different labels", "label_conflicts"),
-        ("  in several data sets", "contamination"),
+    for title, groups in (
+        ("identical images", record.exact_duplicates),
+        ("near-duplicates", record.duplicate_groups),
+        ("  with different labels", record.label_conflicts),
+        ("  in several data sets", record.contamination),
     ):
-        groups = record[key]
         print(f"{title:29} {len(groups):5} groups {sum(map(len, groups)):6} images")
-    for name, counts in record["flag_counts"].items():
+    for name, counts in record.flag_counts.items():
         if any(counts.values()):
             print(f"{name:29} {sum(counts.values()):5}: " + ", ".join(f"{n} {label}" for label, n in counts.items()))
-    print(f"keep-list: {record['keep']['kept']} kept, {record['keep']['dropped']} dropped: {folder / 'keep.csv'}")
+    print(f"keep-list: {record.keep.kept} kept, {record.keep.dropped} dropped: {folder / 'keep.csv'}")
     print(f"page for review (contains image data): {folder / 'audit.html'}")

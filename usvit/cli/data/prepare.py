@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from usvit.cli import options as o
 from usvit.cli.settings import takes_options
 from usvit.config.own_table import TableSettings
 from usvit.errors import EXIT_PARTLY
+
+if TYPE_CHECKING:
+    from usvit.data.datasets.preparation import Prepared
 
 
 @takes_options()
@@ -58,25 +61,25 @@ def prepare(
         progress=make_progress(),
     )
     if json_:
-        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        print(json.dumps(summary.content(), indent=2, ensure_ascii=False))
     else:
         _print(summary)
-    if summary["skipped"]:
+    if summary.skipped:
         raise typer.Exit(EXIT_PARTLY)
 
 
-def _print(summary: dict[str, Any]) -> None:
-    for name, found in summary["datasets"].items():
-        classes = ", ".join(f"{n} {label}" for label, n in found["classes"].items())
-        patients = f"{found['patients']} patients" if found["patients"] else "no patient ids"
-        print(f"{name}: {found['images']} images ({classes}), {found['masks']} masks, {patients}; {found['root']}")
-        if found["card_mismatch"]:
-            print(f"  DIFFERS FROM THE CARD, accepted: {'; '.join(found['card_mismatch'])}")
-        print(f"  licence {found['license']}")
-    for left_out in summary["excluded"]:
+def _print(summary: "Prepared") -> None:
+    for name, found in summary.datasets.items():
+        classes = ", ".join(f"{n} {label}" for label, n in found.classes.items())
+        patients = f"{found.patients} patients" if found.patients else "no patient ids"
+        print(f"{name}: {found.images} images ({classes}), {found.masks} masks, {patients}; {found.root}")
+        if found.card_mismatch:
+            print(f"  DIFFERS FROM THE CARD, accepted: {'; '.join(found.card_mismatch)}")
+        print(f"  licence {found.license}")
+    for left_out in summary.excluded:
         print(f"left out: {left_out['image_id']} of {left_out['dataset']}: {left_out['exclude_reason']}")
-    for bad in summary["skipped"]:
-        print(f"skipped: {bad['path']}: {bad['reason']}")
-    print(f"{summary['n_images']} images to use, in {summary['n_groups']} groups (patients, near-duplicates)")
-    there = "" if summary["written"] else " (unchanged)"
-    print(f"manifest, sha256 {summary['sha256'][:12]}: {summary['manifest']}{there}")
+    for bad in summary.skipped:
+        print(f"skipped: {bad.path}: {bad.reason}")
+    print(f"{summary.n_images} images to use, in {summary.n_groups} groups (patients, near-duplicates)")
+    there = "" if summary.written else " (unchanged)"
+    print(f"manifest, sha256 {summary.sha256[:12]}: {summary.manifest}{there}")

@@ -17,6 +17,7 @@ from usvit.data.io import BadImage, read_masks
 from usvit.data.near_duplicates import ENOUGH_NEAR_DUPLICATES, MIN_LANDMARKS, MIN_SIMILARITY, NearDuplicate, clusters
 from usvit.progress import NO_PROGRESS, Progress, task
 from usvit.records import AuditRecord
+from usvit.records.audit import KeepCounts, NearDuplicatePair
 from usvit.representation import Summarised
 from usvit.resources import usable_cores
 
@@ -26,7 +27,7 @@ class Audit(Summarised):
     """Findings of an audit; n is the number of rows of the manifest's table."""
 
     manifest: Manifest
-    record: dict[str, Any]
+    record: AuditRecord
     """The content of audit.json (docs/reference/audit.schema.json)."""
     keep: pd.DataFrame
     """The content of keep.csv (``usvit.data.audit.keep_list``)."""
@@ -71,31 +72,35 @@ def find_faults(manifest: Manifest, cards: list[DataCard], progress: Progress = 
         """Return groups as image ids: all groups, or those whose rows differ in a column."""
         return [[ids[row] for row in rows] for rows in groups if not differing or table[differing][rows].nunique() > 1]
 
-    record = {
-        "schema_version": AuditRecord.VERSION,
-        "datasets": names,
-        "manifest_sha256": manifest.sha256(),
-        "n_images": len(table),
-        "class_counts": {label: int((table.label == label).sum()) for label in manifest.classes},
-        "card_mismatch": [f"{card.name}: {line}" for card in cards for line in check_against_card(table, card)],
-        "exact_duplicates": named(identical),
-        "duplicate_groups": named(groups),
-        "label_conflicts": named(groups, "label"),
-        "contamination": named(groups, "dataset"),
-        "possibly_one_patient": manifest.possibly_one_patient,
-        "pairs": [
-            {"first": ids[pair.first], "second": ids[pair.second], "similarity": pair.similarity, "kind": pair.kind}
+    record = AuditRecord(
+        datasets=names,
+        manifest_sha256=manifest.sha256(),
+        n_images=len(table),
+        class_counts={label: int((table.label == label).sum()) for label in manifest.classes},
+        card_mismatch=[f"{card.name}: {line}" for card in cards for line in check_against_card(table, card)],
+        exact_duplicates=named(identical),
+        duplicate_groups=named(groups),
+        label_conflicts=named(groups, "label"),
+        contamination=named(groups, "dataset"),
+        possibly_one_patient=manifest.possibly_one_patient,
+        pairs=[
+            NearDuplicatePair(
+                first=ids[pair.first], second=ids[pair.second], similarity=pair.similarity, kind=pair.kind
+            )
             for pair in manifest.copies
         ],
-        "flags": {ids[row]: one for row, one in enumerate(found) if one},
-        "flag_counts": _flag_counts(table, manifest.classes, found),
-        "keep": {"kept": int((keep.keep == "true").sum()), "dropped": int((keep.keep == "false").sum())},
-        "skipped": manifest.skipped_rows,
-        "parameters": {
-            "enough_copies": ENOUGH_NEAR_DUPLICATES, "min_landmarks": MIN_LANDMARKS, "min_similarity": MIN_SIMILARITY,
-            **_constants(marks), **_constants(flags),
+        flags={ids[row]: one for row, one in enumerate(found) if one},
+        flag_counts=_flag_counts(table, manifest.classes, found),
+        keep=KeepCounts(kept=int((keep.keep == "true").sum()), dropped=int((keep.keep == "false").sum())),
+        skipped=manifest.skipped_files,
+        parameters={
+            "enough_copies": ENOUGH_NEAR_DUPLICATES,
+            "min_landmarks": MIN_LANDMARKS,
+            "min_similarity": MIN_SIMILARITY,
+            **_constants(marks),
+            **_constants(flags),
         },
-    }  # fmt: skip
+    )
     return Audit(manifest, record, keep, manifest.copies, found, sizes)
 
 
@@ -145,7 +150,7 @@ def _flag_counts(table: pd.DataFrame, classes: tuple[str, ...], found: list[list
     return counts
 
 
-def _constants(module: ModuleType) -> dict[str, Any]:
+def _constants(module: ModuleType) -> dict[str, object]:
     """Return the public constants of a module, with lower-case names."""
     public = {name: value for name, value in vars(module).items() if name.isupper() and not name.startswith("_")}
     return {name.lower(): value for name, value in public.items() if not isinstance(value, dict)}

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 
 from usvit.data.io import pixel_sha256
 from usvit.progress import NO_PROGRESS, Progress, task
+from usvit.records.model import SourceRecord
 from usvit.resources import usable_cores
 
 Indices = NDArray[np.int64]
@@ -127,14 +128,11 @@ class UpstreamDataset(Dataset[Image.Image], ABC):
         """Return arrays that, together with classes and targets, distinguish two states of the dataset."""
         return ()
 
-    def describe(self) -> dict[str, Any]:
+    def record(self) -> SourceRecord:
         """Return the record for ``run.json``: name, number of images and classes, SHA-256 of the listing; no path."""
-        return {
-            "name": self.name,
-            "images": len(self),
-            "classes": len(self.classes),
-            "listing_sha256": self.listing_sha256(),
-        }
+        return SourceRecord(
+            name=self.name, images=len(self), classes=len(self.classes), listing_sha256=self.listing_sha256()
+        )
 
     def listing_sha256(self) -> str:
         """Return the SHA-256 over name, classes, targets and ``listing``."""
@@ -172,19 +170,19 @@ class GeneratedSource(UpstreamDataset):
         return None
 
     def listing(self) -> Iterable[NDArray[Any]]:
-        record = json.dumps(self.describe(), sort_keys=True)
+        record = json.dumps(self.record().content(), sort_keys=True)
         return (np.frombuffer(record.encode(), dtype=np.uint8),)
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "images": len(self),
-            "classes": len(self.classes),
-            "image_size": self._image_size,
-            "split": self._split,
-            "seed": self._seed,
-            "generator_version": self._version,
-        }
+    def record(self) -> SourceRecord:
+        return SourceRecord(
+            name=self.name,
+            images=len(self),
+            classes=len(self.classes),
+            image_size=self._image_size,
+            split=self._split,
+            seed=self._seed,
+            generator_version=self._version,
+        )
 
 
 class Subset(UpstreamDataset):
@@ -219,8 +217,8 @@ class Subset(UpstreamDataset):
     def listing(self) -> Iterable[NDArray[Any]]:
         return (self.indices,)
 
-    def describe(self) -> dict[str, Any]:
-        return {**self.source.describe(), **super().describe(), "of_images": len(self.source)}
+    def record(self) -> SourceRecord:
+        return self.source.record().changed(super().record(), of_images=len(self.source))
 
     def listing_sha256(self) -> str:
         return _combined_sha256(super().listing_sha256(), [self.source])
@@ -270,8 +268,8 @@ class ConcatDataset(UpstreamDataset):
                 found = (found or []) + hashes
         return found
 
-    def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "parts": [part.describe() for part in self.sources]}
+    def record(self) -> SourceRecord:
+        return super().record().model_copy(update={"parts": [part.record() for part in self.sources]})
 
     def listing_sha256(self) -> str:
         return _combined_sha256(super().listing_sha256(), self.sources)
@@ -306,8 +304,8 @@ class Relabelled(UpstreamDataset):
     def hashes(self, progress: Progress, indices: Indices | None = None) -> list[str] | None:
         return self.source.hashes(progress, indices)
 
-    def describe(self) -> dict[str, Any]:
-        return {**self.source.describe(), **super().describe()}
+    def record(self) -> SourceRecord:
+        return self.source.record().changed(super().record())
 
     def listing_sha256(self) -> str:
         return _combined_sha256(super().listing_sha256(), [self.source])
@@ -343,7 +341,8 @@ def made_on_the_fly(source: UpstreamDataset) -> bool:
 
 def _combined_sha256(digest: str, sources: Iterable[UpstreamDataset]) -> str:
     """Return a checksum that changes if one of the wrapped datasets changes."""
-    parts = [str(source.describe().get("listing_sha256", source.describe())) for source in sources]
+    records = [source.record() for source in sources]
+    parts = [one.listing_sha256 or str(one.content()) for one in records]
     return hashlib.sha256("\n".join([digest, *parts]).encode()).hexdigest()
 
 

@@ -35,6 +35,7 @@ from usvit.errors import UsvitError
 from usvit.files import csv_text, sha256_of_text
 from usvit.progress import Progress, task
 from usvit.pseudonyms import default_key_path
+from usvit.records.values import SkippedFile
 from usvit.representation import Summarised
 from usvit.resources import usable_cores
 
@@ -125,14 +126,14 @@ class Manifest(Summarised):
         return any(one.kept for one in self.identities.values())
 
     @property
-    def skipped_rows(self) -> list[dict[str, str]]:
-        """``path`` and ``reason`` of each skipped file, as they may be written."""
-        rows = []
+    def skipped_files(self) -> list[SkippedFile]:
+        """Name and reason of each skipped file, as they may be written."""
+        files = []
         for bad in self.skipped:
             identities, path = self._whose(bad)
             shown = path.name if identities.pseudonyms is None else identities.path(path.as_posix())
-            rows.append({"path": shown, "reason": identities.reason(bad)})
-        return rows
+            files.append(SkippedFile(path=shown, reason=identities.reason(bad)))
+        return files
 
     def told(self, bad: BadImage) -> UsvitError:
         """Return the error for an unusable image of this manifest, as it may be shown."""
@@ -257,7 +258,7 @@ def build_manifest(
     _refuse_double_ids([(name, record) for name, record, _ in good], identities)
     rows = [_row(name, record, print_, identities[name]) for name, record, (print_, _) in good]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    own_ids = {(name, record.image_id): row["image_id"] for (name, record, _), row in zip(good, rows, strict=True)}
+    own_ids = {(name, record.image_id): str(row["image_id"]) for (name, record, _), row in zip(good, rows, strict=True)}
     if absent := [label for label in classes if not (table.label == label).any()]:
         raise UsvitError(
             f"The data set {datasets} has no readable image of the class '{absent[0]}'; "
@@ -385,7 +386,7 @@ def _near_duplicates(descriptions: list[Description], progress: Progress, *, use
     return found
 
 
-def _row(dataset: str, record: ImageRecord, found: Fingerprint, identities: Identities) -> dict[str, Any]:
+def _row(dataset: str, record: ImageRecord, found: Fingerprint, identities: Identities) -> dict[str, object]:
     return {
         "image_id": identities.image(record.image_id, record.path, record.frame or 0),
         "path": record.path.as_posix(),

@@ -1,6 +1,5 @@
 """The files that the commands ``usvit data prepare``, ``link`` and ``split`` write: manifest, link table and folds."""
 
-import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +22,10 @@ from usvit.errors import UsvitError
 from usvit.files import for_the_owner_alone, write_csv
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.pseudonyms import LinkTable
-from usvit.records import FoldsRecord, write_record
+from usvit.records import FoldsRecord, save_record
+from usvit.records.base import Count, Record, Sha256, Text, key
+from usvit.records.folds import FoldSplit
+from usvit.records.values import SkippedFile
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,31 @@ def check_against_card(table: pd.DataFrame, card: DataCard) -> list[str]:
     return [f"{what}: card {stated}, found {n}" for what, stated, n in pairs if stated is not None and stated != n]
 
 
+class PreparedSet(Record):
+    """Counts of one data set, and how they differ from its card."""
+
+    root: Text
+    license: Text
+    images: Count
+    classes: dict[str, Count]
+    masks: Count
+    patients: Count
+    card_mismatch: list[Text]
+
+
+class Prepared(Record):
+    """What a manifest holds."""
+
+    manifest: Text
+    written: bool = key("False if the file was there already.")
+    sha256: Sha256
+    n_images: Count
+    n_groups: Count
+    datasets: dict[str, PreparedSet]
+    excluded: list[dict[str, str]]
+    skipped: list[SkippedFile]
+
+
 def prepare(
     datasets: str,
     *,
@@ -76,7 +103,7 @@ def prepare(
     keep_ids: bool = False,
     own: OwnTable = NOTHING_SAID,
     progress: Progress = NO_PROGRESS,
-) -> dict[str, Any]:
+) -> Prepared:
     """Read data sets, check them against their cards, and write the manifest.
 
     Args:
@@ -92,9 +119,7 @@ def prepare(
         progress: shown while files are downloaded and decoded.
 
     Returns:
-        Summary for printing and for JSON: ``manifest``, ``written`` (False if the file was there already), ``sha256``,
-        ``n_images``, ``n_groups``, ``datasets`` (name -> counts, root, licence, ``card_mismatch``), ``excluded``,
-        ``skipped``.
+        The summary, which the command prints.
 
     Raises:
         UsvitError: See ``build_manifest`` and ``fetch_dataset``; or counts differ, or ``out`` has other content.
@@ -118,24 +143,27 @@ def prepare(
         raise _wrong_counts(cards, manifest, mismatch)
     written = _write_once(manifest, out)
     usable = manifest.usable
-    return {
-        "manifest": str(out),
-        "written": written,
-        "sha256": manifest.sha256(),
-        "n_images": len(usable),
-        "n_groups": int(usable.group_id.nunique()),
-        "datasets": {
-            card.name: {
-                "root": str(manifest.roots[card.name]),
-                "license": card.license,
-                **dataclasses.asdict(count(manifest.table, card)),
-                "card_mismatch": mismatch[card.name],
-            }
+    return Prepared(
+        manifest=str(out),
+        written=written,
+        sha256=manifest.sha256(),
+        n_images=len(usable),
+        n_groups=int(usable.group_id.nunique()),
+        datasets={
+            card.name: PreparedSet(
+                root=str(manifest.roots[card.name]),
+                license=card.license,
+                **vars(count(manifest.table, card)),
+                card_mismatch=mismatch[card.name],
+            )
             for card in cards
         },
-        "excluded": manifest.excluded[["dataset", "image_id", "exclude_reason"]].to_dict("records"),
-        "skipped": manifest.skipped_rows,
-    }
+        excluded=[
+            {name: str(row[name]) for name in ("dataset", "image_id", "exclude_reason")}
+            for _, row in manifest.excluded.iterrows()
+        ],
+        skipped=manifest.skipped_files,
+    )
 
 
 def _wrong_counts(cards: list[DataCard], manifest: Manifest, mismatch: dict[str, list[str]]) -> UsvitError:
@@ -253,23 +281,23 @@ def save_splits(
         for part in SPLITS:
             there = joined[(joined.fold == fold) & (joined.part == part)]
             counts = {label: int((there.label == label).sum()) for label in manifest.classes}
-            row = {"fold": int(fold), "part": part, "images": len(there), "groups": int(there.group_id.nunique())}
-            parts.append({**row, "classes": counts})
-    summary = {
-        "sha256": folds_sha256(folds),
-        "manifest_sha256": manifest.sha256(),
-        "datasets": list(manifest.roots),
-        "kind": kind,
-        "scheme": config.split.scheme,
-        "unit": config.split.unit,
-        "seed": config.split_seed,
-        "n_images": len(rows),
-        "n_groups": int(rows.group_id.nunique()),
-        "leaking_groups": len(leaking_groups(folds, rows)),
-        "parts": parts,
-    }
+            groups = int(there.group_id.nunique())
+            parts.append(FoldSplit(fold=int(fold), part=part, images=len(there), groups=groups, classes=counts))
+    record = FoldsRecord(
+        sha256=folds_sha256(folds),
+        manifest_sha256=manifest.sha256(),
+        datasets=list(manifest.roots),
+        kind=kind,
+        scheme=config.split.scheme,
+        unit=config.split.unit,
+        seed=config.split_seed,
+        n_images=len(rows),
+        n_groups=int(rows.group_id.nunique()),
+        leaking_groups=len(leaking_groups(folds, rows)),
+        parts=parts,
+    )
     with for_the_owner_alone(manifest.is_private):
-        record = write_record(out.with_suffix(".json"), summary, FoldsRecord)
+        save_record(out.with_suffix(".json"), record)
         write_csv(out, folds)
     return record
 

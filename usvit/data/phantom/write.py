@@ -1,10 +1,8 @@
 """Write a phantom data set to a folder, completely or not at all."""
 
-import dataclasses
 import math
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,11 +17,14 @@ from usvit.data.phantom.spec import CLASS_SHARE, GENERATOR_VERSION, PhantomSpec
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, TakenFolder, write_csv
 from usvit.progress import NO_PROGRESS, Progress, task
-from usvit.records import PhantomRecord, load_record, write_record
+from usvit.records import PhantomRecord, load_record, save_record
+from usvit.records.phantom import PhantomSpecRecord
 from usvit.resources import usable_cores
 
 PNG_LEVEL = 4  # speckle hardly compresses, so a higher level costs time without saving space
 
+Row = dict[str, str | int | float | bool]
+"""A row of ``phantom.csv``."""
 SOURCES = (
     "Jensen 1996, Med Biol Eng Comput 34 Suppl 1:351 (echo as scatterers convolved with a point-spread function)",
     "Burckhardt 1978, IEEE Trans Sonics Ultrason 25:1; Wagner et al. 1983, ibid. 30:156 (Rayleigh speckle)",
@@ -65,7 +66,7 @@ def write_phantom(
             rows = _write_images(spec, patients, partial, workers, progress)
             table = pd.DataFrame(rows).sort_values("image_id", kind="stable")
             write_csv(partial / "phantom.csv", table)
-            write_record(partial / "phantom.json", _description(spec, table), PhantomRecord)
+            save_record(partial / "phantom.json", _description(spec, table))
     except TakenFolder:
         if not _holds(out, spec):  # otherwise another process was faster; the same spec gives the same bytes
             raise
@@ -78,11 +79,11 @@ def _write_images(
     folder: Path,
     workers: int | None,
     progress: Progress,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     # Nearly all the time goes into FFTs and array arithmetic, which release the interpreter lock, so threads are as
     # fast as processes here, and they need neither pickling nor an importable main module.
     count = max(1, usable_cores() if workers is None else workers)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     with (
         ThreadPoolExecutor(min(count, len(patients))) as pool,
         task(progress, "making the phantom", spec.n, "images") as advance,
@@ -98,12 +99,12 @@ def _write_images(
     return rows
 
 
-def _write_patient(spec: PhantomSpec, views: list[PlannedView], folder: Path) -> list[dict[str, Any]]:
+def _write_patient(spec: PhantomSpec, views: list[PlannedView], folder: Path) -> list[Row]:
     patient = draw_patient(spec, views[0].number, views[0].label)
     return [_write_view(spec, patient, planned, folder) for planned in views]
 
 
-def _write_view(spec: PhantomSpec, patient: Patient, planned: PlannedView, folder: Path) -> dict[str, Any]:
+def _write_view(spec: PhantomSpec, patient: Patient, planned: PlannedView, folder: Path) -> Row:
     with_lesion = has_lesion(spec, planned.label)
     rendered = render_image(patient, planned.source_view, size=spec.size, with_lesion=with_lesion)
     lesion = cut_lesion(patient, planned.source_view)
@@ -147,23 +148,22 @@ def _lesion_columns(lesion: Lesion | None, extent_mm: float) -> dict[str, float]
     return {name: round(value, 4) for name, value in zip(names, values, strict=True)}
 
 
-def _description(spec: PhantomSpec, table: pd.DataFrame) -> dict[str, Any]:
-    return {
-        "schema_version": PhantomRecord.VERSION,
-        "generator_version": GENERATOR_VERSION,
-        "key": spec.key,
-        "spec": _recorded(spec),
-        "n_images": len(table),
-        "n_patients": int(table["patient_id"].nunique()),
-        "class_counts": {label: int((table["label"] == label).sum()) for label in CLASS_SHARE},
-        "n_near_duplicates": int((table["duplicate_of"] != "").sum()),
-        "sources": list(SOURCES),
-    }
+def _description(spec: PhantomSpec, table: pd.DataFrame) -> PhantomRecord:
+    return PhantomRecord(
+        generator_version=GENERATOR_VERSION,
+        key=spec.key,
+        spec=_recorded(spec),
+        n_images=len(table),
+        n_patients=int(table["patient_id"].nunique()),
+        class_counts={label: int((table["label"] == label).sum()) for label in CLASS_SHARE},
+        n_near_duplicates=int((table["duplicate_of"] != "").sum()),
+        sources=list(SOURCES),
+    )
 
 
-def _recorded(spec: PhantomSpec) -> dict[str, Any]:
+def _recorded(spec: PhantomSpec) -> PhantomSpecRecord:
     """Return the specification for the record; a scanner that is drawn for each patient is not mentioned."""
-    return {name: value for name, value in dataclasses.asdict(spec).items() if name != "scanner" or value}
+    return PhantomSpecRecord(**vars(spec) | {"scanner": spec.scanner or None})
 
 
 def _holds(out: Path, spec: PhantomSpec) -> bool:
@@ -171,4 +171,4 @@ def _holds(out: Path, spec: PhantomSpec) -> bool:
         found = load_record(out / "phantom.json", PhantomRecord)
     except UsvitError:
         return False
-    return found.generator_version == GENERATOR_VERSION and found.spec.content() == _recorded(spec)
+    return found.generator_version == GENERATOR_VERSION and found.spec == _recorded(spec)

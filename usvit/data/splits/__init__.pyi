@@ -18,9 +18,6 @@ from .groups import OwnIds as OwnIds
 from .groups import group_ids as group_ids
 from .groups import label_conflicts as label_conflicts
 from .groups import possibly_one_patient as possibly_one_patient
-from .leakage import COLLECTIONS as COLLECTIONS
-from .leakage import FILES as FILES
-from .leakage import GAPS as GAPS
 from .leakage import SeenImages as SeenImages
 from .leakage import load_metadata as load_metadata
 from .leakage import passed_on as passed_on

@@ -24,7 +24,8 @@ COLUMNS = ["dataset", "image_id", "fold", "part"]
 REPEAT = "repeat"
 """Further column of a repeated cross-validation: the repeat that a fold belongs to, from 0. Folds of all repeats are
 numbered consecutively, so that the number of a fold identifies its network."""
-SPLITS = ("train", "val", "test")
+Split = Literal["train", "val", "test"]
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
 _KEY = ["dataset", "image_id"]
 
 

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from usvit.data.near_duplicates import CompactDescriptions, SeenNearDuplicate
 from usvit.data.splits.contamination import unlisted
@@ -29,21 +29,11 @@ from usvit.data.splits.seen_files import (
     write_hash_file,
 )
 from usvit.files import copy_file
-from usvit.records import ModelMetadata, SeenCollectionRecord, SeenGap, load_record
-from usvit.records.model import SeenSplit
+from usvit.records import ModelMetadata, SeenCollectionRecord, SeenGap, SeenHashes, load_record
+from usvit.records.model import SeenCopies, SeenRecord, SeenSplit
 
 LISTED_AT_MOST = 20_000
 """Maximum number of hashes of one split in the metadata itself (1.4 MB); longer lists go into a file."""
-FILES = "files"
-"""Key beside the splits in ``seen_sha256``: the list of files."""
-UNHASHED = "unhashed"
-"""Optional key beside the splits: names of sources whose images were seen but not hashed."""
-GAPS = "gaps"
-"""Key beside the files in ``seen_copies``: images that are not on record."""
-COLLECTIONS = "seen_collections"
-"""Optional key of ``model.json``: published lists of the data sets of foundation models (``contamination``)."""
-_LEFT_OUT = "whose near-duplicate descriptions an export left out"
-
 Known = Literal["copies", "hashes", "nothing"]
 """Record of seen images: near-duplicates are recognised, or only identical pixels, or neither with certainty."""
 
@@ -156,7 +146,7 @@ def seen_by(metadata: ModelMetadata, folder: Path | None = None) -> SeenImages:
         UsvitError: A named file is missing or has other content.
     """
     told, copies = metadata.seen_sha256, metadata.seen_copies
-    lists = told.model_dump(exclude={FILES, UNHASHED}, exclude_none=True)
+    lists = told.model_dump(exclude={"files", "unhashed"}, exclude_none=True)
     listed = {part: frozenset(hashes) for part, hashes in lists.items()}
     files = tuple(HashFile.checked(entry, folder) for entry in told.files or ())
     unhashed = tuple(told.unhashed or ())
@@ -186,7 +176,7 @@ def write_seen(
     unhashed: Iterable[str] = (),
     described: Described | None = None,
     name: str = "the images",
-) -> dict[str, Any]:
+) -> SeenRecord:
     """Make the record of seen images for a new ``model.json``; long lists are written to files in ``folder``.
 
     Args:
@@ -202,34 +192,35 @@ def write_seen(
         name: name of the images of ``parts`` in a gap.
 
     Returns:
-        ``seen_sha256``: ``train``, ``val`` and ``upstream`` -> hashes, and optionally ``files`` and ``unhashed``;
-        ``seen_copies``: ``files`` of descriptions and ``gaps``; optionally ``seen_collections``.
+        The entries of the metadata.
 
     Raises:
         UsvitError: A file of ``before`` is missing or has other content, or the disk is full.
     """
     earlier = together(seen_by_weights(weights) for weights in (before, *others) if weights is not None)
     inherited = passed_on(earlier)
-    known, copies = inherited["seen_sha256"], inherited["seen_copies"]
-    files: list[dict[str, Any]] = known.pop(FILES, [])
-    unknown = sorted({*known.pop(UNHASHED, []), *unhashed})
+    listed = {"train": [], "val": [], **parts, "upstream": inherited.seen_sha256.upstream}
+    files, copies = list(inherited.seen_sha256.files or []), list(inherited.seen_copies.files)
+    gaps = list(inherited.seen_copies.gaps)
     for part in PARTS:
-        hashes = parts.get(part, [])
-        own, missing = described_among(described or {}, hashes)
+        own, missing = described_among(described or {}, parts.get(part, []))
         if len(own) > MAX_DESCRIBED:
             own, missing = {}, len(own)
         if own:
-            copies[FILES].append(write_copy_file(folder, part, joined(own)))
+            copies.append(write_copy_file(folder, part, joined(own)))
         if missing:
-            copies[GAPS].append(SeenGap(part=part, known="hashes", what=f"{missing} of {name}").content())
-    listed = {"train": [], "val": [], **parts, **known}
-    for part in PARTS:
+            gaps.append(SeenGap(part=part, known="hashes", what=f"{missing} of {name}"))
         if len(listed[part]) > LISTED_AT_MOST:
             files.append(write_hash_file(folder, part, listed[part]))
             listed[part] = []
     earlier.copy_files(folder)
-    record = {**listed, **({FILES: files} if files else {}), **({UNHASHED: unknown} if unknown else {})}
-    return {**inherited, "seen_sha256": record, "seen_copies": copies}
+    hashes = {part: list(its) for part, its in listed.items()}
+    unknown = sorted({*earlier.unhashed, *unhashed})
+    return SeenRecord(
+        seen_sha256=SeenHashes(**hashes, files=files or None, unhashed=unknown or None),
+        seen_copies=SeenCopies(files=copies, gaps=gaps),
+        seen_collections=inherited.seen_collections,
+    )
 
 
 def together(seen: Iterable[SeenImages]) -> SeenImages:
@@ -257,23 +248,22 @@ def together(seen: Iterable[SeenImages]) -> SeenImages:
     )
 
 
-def passed_on(seen: SeenImages) -> dict[str, Any]:
-    """Return the record for metadata of a network that starts from this one: everything becomes ``upstream``.
-
-    Returns:
-        ``seen_sha256`` with ``upstream``, and ``files`` and ``unhashed`` if any; ``seen_copies``; and
-        ``seen_collections`` if any.
-    """
-    listed = {sha256 for hashes in seen.listed.values() for sha256 in hashes}
-    files = {file.sha256: replace(file, part="upstream").entry() for file in seen.files}
-    unhashed = {UNHASHED: list(seen.unhashed)} if seen.unhashed else {}
-    copies = {file.sha256: replace(file, part="upstream").entry() for file in seen.described}
+def passed_on(seen: SeenImages) -> SeenRecord:
+    """Return the entries of the metadata of a network that starts from this one: everything becomes ``upstream``."""
+    files = {file.sha256: file.record("upstream") for file in seen.files}
+    copies = {file.sha256: file.record("upstream") for file in seen.described}
     gaps = dict.fromkeys(gap.model_copy(update={"part": "upstream"}) for gap in seen.gaps)
-    return {
-        "seen_sha256": {"upstream": sorted(listed)} | ({FILES: list(files.values())} if files else {}) | unhashed,
-        "seen_copies": {FILES: list(copies.values()), GAPS: [gap.content() for gap in gaps]},
-        **({COLLECTIONS: [one.content() for one in seen.collections]} if seen.collections else {}),
-    }
+    return SeenRecord(
+        seen_sha256=SeenHashes(
+            train=[],
+            val=[],
+            upstream=sorted({sha256 for hashes in seen.listed.values() for sha256 in hashes}),
+            files=list(files.values()) or None,
+            unhashed=list(seen.unhashed) or None,
+        ),
+        seen_copies=SeenCopies(files=list(copies.values()), gaps=list(gaps)),
+        seen_collections=list(seen.collections) or None,
+    )
 
 
 def unrecorded(seen: SeenImages, who: str) -> str | None:

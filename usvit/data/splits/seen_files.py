@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -53,9 +53,9 @@ class SeenFile:
     def __len__(self) -> int:
         return self.count
 
-    def entry(self) -> dict[str, Any]:
-        """Return the entry for ``model.json``."""
-        return {"file": self.path.name, "part": self.part, "count": self.count, "sha256": self.sha256}
+    def record(self, part: SeenSplit | None = None) -> SeenFileRecord:
+        """Return the entry for ``model.json``; its split is ``part``, by default that of the file."""
+        return SeenFileRecord(file=self.path.name, part=part or self.part, count=self.count, sha256=self.sha256)
 
     @classmethod
     def checked(cls, entry: SeenFileRecord, folder: Path | None) -> Self:
@@ -126,7 +126,7 @@ class HashFile(SeenFile):
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def write_hash_file(folder: Path, part: SeenSplit, hashes: Iterable[str]) -> dict[str, Any]:
+def write_hash_file(folder: Path, part: SeenSplit, hashes: Iterable[str]) -> SeenFileRecord:
     """Write a file of hashes, named after its content, each hash once, and return its entry for ``model.json``.
 
     Args:
@@ -143,7 +143,7 @@ def write_hash_file(folder: Path, part: SeenSplit, hashes: Iterable[str]) -> dic
     write_bytes(name, content.tobytes())
     sha256 = sha256_of_file(name)
     path = name.replace(folder / f"seen-{sha256[:16]}.{HashFile.SUFFIX}")
-    return HashFile(path, part, len(content), sha256).entry()
+    return HashFile(path, part, len(content), sha256).record()
 
 
 Described = Mapping[str, CompactDescriptions]
@@ -181,7 +181,7 @@ class CopyFile(SeenFile):
         return found
 
 
-def write_copy_file(folder: Path, part: SeenSplit, descriptions: CompactDescriptions) -> dict[str, Any]:
+def write_copy_file(folder: Path, part: SeenSplit, descriptions: CompactDescriptions) -> SeenFileRecord:
     """Write a file of descriptions, named after its content, and return its entry for ``model.json``.
 
     Raises:
@@ -191,7 +191,7 @@ def write_copy_file(folder: Path, part: SeenSplit, descriptions: CompactDescript
     sha256 = hashlib.sha256(content).hexdigest()
     path = folder / f"seen-{sha256[:16]}.{CopyFile.SUFFIX}"
     write_bytes(path, content)
-    return CopyFile(path, part, len(descriptions), sha256).entry()
+    return CopyFile(path, part, len(descriptions), sha256).record()
 
 
 def joined(described: Described, who: str = "Near-duplicate descriptions") -> CompactDescriptions:

@@ -42,6 +42,20 @@ class Preprocessing:
         (red, green, blue), (of_red, of_green, of_blue) = record.mean, record.std
         return cls(record.image_size, record.resize, (red, green, blue), (of_red, of_green, of_blue), record.crop)
 
+    def record(self) -> "PreprocessingRecord":
+        """Return the entry of the model metadata."""
+        from usvit.records import PreprocessingRecord
+
+        return PreprocessingRecord.model_validate(
+            {
+                "image_size": self.image_size,
+                "resize": self.resize,
+                "mean": list(self.mean),
+                "std": list(self.std),
+                "crop": self.crop,
+            }
+        )
+
     def resized(self, image: UInt8, tissue: Box | None = None) -> UInt8:
         """Crop and resize a whole frame to the square of the network, for training and scoring alike.
 

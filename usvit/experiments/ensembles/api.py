@@ -1,11 +1,10 @@
 """The public function of ensembles: runs with the same folds -> a run directory of their mean."""
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pandas as pd
 
@@ -15,16 +14,24 @@ from usvit.errors import UsvitError, unknown
 from usvit.evaluation import RECORD, PredictionOrigin, read_predictions, summarise, with_contamination
 from usvit.experiments.ensembles.mean import FoldOfMeans, Weighting, mean_of_fold
 from usvit.experiments.ensembles.members import Member, open_members
-from usvit.experiments.run_directory import RunDirectory, RunResult, circumstances
+from usvit.experiments.run_directory import RunDirectory, RunResult, begun, outcome
 from usvit.files import (
     OutputFolder,
     copy_file,
     make_folder,
     sha256_of_text,
     write_csv,
-    write_json,
 )
-from usvit.records import EnsembleRecord, MetricsRecord, check_record, load_record, load_run_record, write_record
+from usvit.records import (
+    EnsembleRecord,
+    MetricsRecord,
+    RunRecord,
+    WeightsRecord,
+    load_record,
+    load_run_record,
+    save_record,
+)
+from usvit.records.run import Config, FoldResultRecord, Model
 from usvit.reports import write_report
 
 logger = logging.getLogger(__name__)
@@ -82,35 +89,32 @@ def ensemble(
         mean_of_fold(tables, fold, classes=classes, positive=positive, weighting=weights)  # type: ignore[arg-type]
         for fold in range(len(members[0].folders))
     ]
-    record = {
-        "schema_version": EnsembleRecord.VERSION,
-        "usvit_version": usvit.__version__,
-        "classes": classes,
-        "positive_class": positive,
-        "weights": weights,
-        "members": [member.describe(folder, _relative(member.path, folder)) for member in members],
-        "folds": [one.entry for one in means],
-    }
-    check_record(record, EnsembleRecord, folder / RECORD)
+    record = EnsembleRecord(
+        usvit_version=usvit.__version__,
+        classes=list(classes),
+        positive_class=positive,
+        weights=weights,  # type: ignore[arg-type]
+        members=[member.described(folder) for member in members],
+        folds=[one.record for one in means],
+    )
     output = OutputFolder(folder, "an ensemble", "run.json", _FILES)
     if _is_finished(output, record):
         logger.info(f"{folder} is finished and has these members: nothing was changed.")
-        return RunDirectory(folder, {}).outcome(MetricsRecord)
+        return outcome(folder, MetricsRecord)
     for line in _warnings(members):
         logger.warning(line)
     private = any(not (member.path / "predictions.csv").stat().st_mode & 0o077 for member in members)
     with output.opened(private=private):
         if not _is_finished(output, record):  # another process may have made it in between
             told = command or f"usvit.ensemble({', '.join(repr(str(run)) for run in runs)}, out={str(out)!r})"
-            directory = RunDirectory(folder, _run_record(members, record, folder, told) | circumstances())
+            directory = RunDirectory(folder, _run_record(members, record, folder, told))
             _write(directory, members, means, record)
-            directory.record["results"] = [_result(members, fold) for fold in range(len(means))]
             directory.finish(time.monotonic() - begun)
             write_report(folder)
-    return RunDirectory(folder, {}).outcome(MetricsRecord)
+    return outcome(folder, MetricsRecord)
 
 
-def _write(run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans], record: dict[str, Any]) -> None:
+def _write(run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans], record: EnsembleRecord) -> None:
     """Write all files except run.json and the report."""
     first = members[0]
     for fold, one in enumerate(means):
@@ -120,7 +124,7 @@ def _write(run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans
     manifest = first.path / "manifest.parquet"
     if manifest.is_file():
         copy_file(manifest, run.path / "manifest.parquet")
-    write_json(run.path / RECORD, record)
+    save_record(run.path / RECORD, record)
     everything = pd.concat([one.table for one in means], ignore_index=True)
     order = read_predictions(first.path / "predictions.csv")
     order = order[order["part"] == "test"]
@@ -139,57 +143,51 @@ def _write(run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans
         origin=PredictionOrigin(networks=len(members)),
     )
     contamination = list(dict.fromkeys(one for member in members for one in member.predictions.contamination))
-    write_record(run.path / "metrics.json", with_contamination(metrics, contamination), MetricsRecord)
+    save_record(run.path / "metrics.json", with_contamination(metrics, contamination))
 
 
-def _run_record(members: Sequence[Member], record: dict[str, Any], out: Path, command: str) -> dict[str, Any]:
-    """Return the content of ``run.json`` without the circumstances; what all members share is that of the first."""
-    first = members[0].record
-    contamination = list(
-        {str(one): one for each in members for one in each.record.content()["data"].get("contamination", [])}.values()
-    )
-    data = {key: value for key, value in first.content()["data"].items() if key != "contamination"}
-    names = {member.record.model.name for member in members}
-    weights = [member.record.model.weights.content() for member in members]
+def _run_record(members: Sequence[Member], record: EnsembleRecord, out: Path, command: str) -> RunRecord:
+    """Return the content of ``run.json``; what all members share is that of the first."""
+    records = [member.record for member in members]
+    first, models = records[0], [one.model for one in records]
+    # Records of the same sets are equal in value, and some of them lie in several members.
+    contamination = dict.fromkeys(one for each in records for one in each.data.contamination or [])
     config = first.config.as_written()
     settings = {
         "seed": first.seed,
         "data": config.get("data", {}),
         "model": {"image_size": config.get("model", {}).get("image_size")},
-        "ensemble": {"weights": record["weights"], "members": [member.name for member in members]},
-        "allow_contaminated": any(
-            member.record.config.as_written().get("allow_contaminated") is True for member in members
-        ),
+        "ensemble": {"weights": record.weights, "members": [member.name for member in members]},
+        "allow_contaminated": any(one.config.as_written().get("allow_contaminated") is True for one in records),
     }
-    return {
-        "kind": "ensemble",
-        "name": out.absolute().name,
-        "command": command,
-        "config": settings,
-        "config_sha256": sha256_of_text(str(sorted(settings.items()))),
-        "seed": first.seed,
-        "device": first.device.content(),
-        "data": data | ({"contamination": contamination} if contamination else {}),
-        "folds": first.folds.content(),
-        "model": {
-            "name": names.pop() if len(names) == 1 else "ensemble",
-            "vit": {},
-            "timm": first.model.timm
-            if all(one.record.model.timm == first.model.timm for one in members)
-            else "several",
-            "params": sum(member.record.model.params or 0 for member in members),
-            "weights": weights[0]
-            if all(one == weights[0] for one in weights)
-            else {"source": "several", **dict.fromkeys(("name", "sha256", "license", "upstream", "pretrained_by"))},
-        },
-    }
+    several = WeightsRecord(source="several", name=None, sha256=None, license=None, upstream=None, pretrained_by=None)
+    model = Model(
+        name=models[0].name if len({one.name for one in models}) == 1 else "ensemble",
+        vit={},
+        timm=models[0].timm if len({one.timm for one in models}) == 1 else "several",
+        params=sum(one.params or 0 for one in models),
+        weights=models[0].weights if all(one.weights == models[0].weights for one in models) else several,
+    )
+    new = begun(
+        kind="ensemble",
+        name=out.absolute().name,
+        command=command,
+        config=Config.model_validate(settings),
+        config_sha256=sha256_of_text(str(sorted(settings.items()))),
+        seed=first.seed,
+        device=first.device,
+        data=first.data.model_copy(update={"contamination": list(contamination) or None}),
+        folds=first.folds,
+        model=model,
+    )
+    return new.model_copy(update={"results": [_result(records, fold) for fold in range(len(record.folds))]})
 
 
-def _result(members: Sequence[Member], fold: int) -> dict[str, Any]:
+def _result(records: Sequence[RunRecord], fold: int) -> FoldResultRecord:
     """Return the entry of a fold in ``run.json``: how long the training of all its networks took."""
-    seconds = [one.seconds for member in members for one in member.record.results if one.fold == fold]
+    seconds = [one.seconds for record in records for one in record.results if one.fold == fold]
     known = [one for one in seconds if one is not None]
-    return {"fold": fold, **({"seconds": round(sum(known), 1)} if len(known) == len(members) else {})}
+    return FoldResultRecord(fold=fold, seconds=round(sum(known), 1) if len(known) == len(records) else None)
 
 
 def _warnings(members: Sequence[Member]) -> list[str]:
@@ -202,7 +200,7 @@ def _warnings(members: Sequence[Member]) -> list[str]:
     ]
 
 
-def _is_finished(output: OutputFolder, record: dict[str, Any]) -> bool:
+def _is_finished(output: OutputFolder, record: EnsembleRecord) -> bool:
     """Return whether a folder is this ensemble already.
 
     Raises:
@@ -213,11 +211,7 @@ def _is_finished(output: OutputFolder, record: dict[str, Any]) -> bool:
     advice = "Nothing was changed: choose another folder with --out."
     if load_run_record(output.path).kind != "ensemble":
         raise UsvitError(f"{output.path} holds a run. {advice}")
-    there = load_record(output.path / RECORD, EnsembleRecord).content()
-    if {**there, "usvit_version": ""} != {**record, "usvit_version": ""}:
+    there = load_record(output.path / RECORD, EnsembleRecord)
+    if there.model_copy(update={"usvit_version": record.usvit_version}) != record:
         raise UsvitError(f"{output.path} holds an ensemble of other members, weights or predictions. {advice}")
     return True
-
-
-def _relative(run: Path, folder: Path) -> str:
-    return Path(os.path.relpath(run.resolve(), folder.resolve())).as_posix()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ from usvit.errors import UsvitError
 from usvit.experiments.model_metadata import calibration_of
 from usvit.metrics.calibration_statistics import LOWEST_PROB
 from usvit.metrics.mixture_weights import mixture_log_loss, mixture_weights
+from usvit.records import EnsembleFoldRecord
 
 Weighting = Literal["equal", "validation"]
 _KEY = ["dataset", "image_id", "part"]
@@ -23,7 +24,7 @@ class FoldOfMeans:
 
     table: pd.DataFrame
     """Predictions of the mean, rows of the splits val and test, in the order of the first member."""
-    entry: dict[str, Any]
+    record: EnsembleFoldRecord
     """Entry of ``ensemble.json``: weights, log loss, temperature and thresholds."""
 
 
@@ -62,16 +63,19 @@ def mean_of_fold(
     table = first.reset_index(drop=True)
     for k, name in enumerate(classes):
         table[f"prob_{name}"], table[f"logit_{name}"] = mean[:, k], logits[:, k]
-    entry = {
-        "fold": fold,
-        "weights": weights.tolist(),
-        "n_images": int(val.sum()),
-        "n_groups": int(first.loc[val, "group_id"].nunique()),
-        "member_log_loss": [mixture_log_loss(one[None], [1.0]) if val.any() else None for one in reached],
-        "log_loss": mixture_log_loss(reached, weights) if val.any() else None,
-        **calibration_of(first[val], logits[val], classes, positive, fold),
-    }
-    return FoldOfMeans(table, entry)
+    calibrated = calibration_of(first[val], logits[val], classes, positive, fold)
+    record = EnsembleFoldRecord(
+        fold=fold,
+        weights=weights.tolist(),
+        n_images=int(val.sum()),
+        n_groups=int(first.loc[val, "group_id"].nunique()),
+        member_log_loss=[mixture_log_loss(one[None], [1.0]) if val.any() else None for one in reached],
+        log_loss=mixture_log_loss(reached, weights) if val.any() else None,
+        temperature=calibrated.temperature,
+        temperature_reason=calibrated.temperature_reason,
+        thresholds=calibrated.thresholds,
+    )
+    return FoldOfMeans(table, record)
 
 
 def _aligned(table: pd.DataFrame, first: pd.DataFrame, columns: list[str]) -> NDArray[np.float64]:

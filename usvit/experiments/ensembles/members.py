@@ -1,5 +1,6 @@
 """The member runs of an ensemble: opened, checked, and compared with each other."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from usvit.errors import UsvitError
 from usvit.evaluation import Predictions, open_predictions
 from usvit.files import sha256_of_file
 from usvit.models import fold_folders
-from usvit.records import RunRecord, load_run_record
+from usvit.records import MemberNetwork, MemberRun, RunRecord, load_run_record
 
 KINDS = ("cv", "train")
 _KEY = ["fold", "dataset", "image_id"]
@@ -43,22 +44,22 @@ class Member:
         given = config.input
         return (size, None, None) if given is None else (size, given.resize, given.crop)
 
-    def describe(self, out: Path, relative: str) -> dict[str, object]:
-        """Return the entry for ``ensemble.json``."""
-        return {
-            "name": self.name,
-            "path": relative,
-            "run_sha256": sha256_of_file(self.path / "run.json"),
-            "parameters": self.record.model.params or 0,
-            "networks": [
-                {
-                    "fold": fold,
-                    "model_sha256": sha256_of_file(folder / "model.json"),
-                    "weights_sha256": sha256_of_file(folder / "model.safetensors"),
-                }
+    def described(self, out: Path) -> MemberRun:
+        """Return the entry for the ``ensemble.json`` in a folder."""
+        return MemberRun(
+            name=self.name,
+            path=Path(os.path.relpath(self.path.resolve(), out.resolve())).as_posix(),
+            run_sha256=sha256_of_file(self.path / "run.json"),
+            parameters=self.record.model.params or 0,
+            networks=[
+                MemberNetwork(
+                    fold=fold,
+                    model_sha256=sha256_of_file(folder / "model.json"),
+                    weights_sha256=sha256_of_file(folder / "model.safetensors"),
+                )
                 for fold, folder in enumerate(self.folders)
             ],
-        }
+        )
 
 
 def open_members(runs: Sequence[Path]) -> list[Member]:

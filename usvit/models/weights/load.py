@@ -11,6 +11,7 @@ from usvit.errors import UsvitError
 from usvit.models.weights.read import Checkpoint
 from usvit.models.weights.renaming import RenamedState, by_timm, to_network_names
 from usvit.models.weights.resize import POSITIONS, resize_embeddings
+from usvit.records.model import LoadedRecord, ResizedTensor, SkippedTensors
 
 Shape = tuple[int, ...]
 _SHOWN = 3
@@ -49,17 +50,19 @@ class LoadReport:
         parts.append(f"{len(self.new)} new (the head's)")
         return ", ".join(parts)
 
-    def describe(self) -> dict[str, Any]:
+    def record(self) -> LoadedRecord:
         """Return the entry of ``run.json``: counts, and the names of tensors that were not loaded unchanged."""
         reasons = dict.fromkeys(why for _, why in self.skipped)
-        return {
-            "tensors": self.loaded,
-            "table": self.table,
-            "renamed": len(self.renamed),
-            "resized": [{"name": key, "from": list(old), "to": list(new)} for key, old, new in self.resized],
-            "skipped": [{"why": why, "names": [key for key, its in self.skipped if its == why]} for why in reasons],
-            "new": list(self.new),
-        }
+        return LoadedRecord(
+            tensors=self.loaded,
+            table=self.table,
+            renamed=len(self.renamed),
+            resized=[ResizedTensor(name=key, from_=list(old), to=list(new)) for key, old, new in self.resized],
+            skipped=[
+                SkippedTensors(why=why, names=[key for key, its in self.skipped if its == why]) for why in reasons
+            ],
+            new=list(self.new),
+        )
 
 
 def load_checkpoint(model: nn.Module, checkpoint: Checkpoint, *, file: str, name: str) -> LoadReport:

@@ -6,7 +6,6 @@ A run whose weights are not available therefore stops before any work.
 import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from usvit.config import ViTShape
 from usvit.data.splits import load_metadata
@@ -20,6 +19,7 @@ from usvit.models.weights.pins import Pin, pin_of, revision_of
 from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, weights_bytes
 from usvit.models.weights.run_folds import fold_folders
 from usvit.records import ModelMetadata, SeenCollectionRecord
+from usvit.records.model import LoadedRecord, TrainingRecord, WeightsRecord
 from usvit.resources import weights_dir
 
 SHIPPED = "phantom"
@@ -48,7 +48,7 @@ class Weights:
     """Commit of the hub's repository."""
     pinned: bool | None = None
     """True if the hub's revision and hash are checked against a pin (``pins``); None for weights not of the hub."""
-    lineage: tuple[dict[str, Any], ...] = ()
+    lineage: tuple[TrainingRecord, ...] = ()
     """Trainings that led to weights of usvit, the last one first."""
     metadata: ModelMetadata | None = field(default=None, repr=False)
     """Content of the ``model.json`` beside weights of usvit: among others, which images they have seen."""
@@ -95,13 +95,25 @@ class Weights:
             raise UsvitError(f"The weights {self.path} have been changed since the run began. Restore the file.")
         return parse_weights(data, self.path)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the entry of ``run.json`` and ``model.json``, without the path, which is specific to one machine."""
-        keys = ("source", "name", "sha256", "license", "upstream", "pretrained_by")
-        record = {key: getattr(self, key) for key in keys}
-        record |= {} if self.pinned is None else {"revision": self.revision, "pinned": self.pinned}
-        record |= {"lineage": list(self.lineage)} if self.lineage else {}
-        return record | ({"folds": [fold.sha256 for fold in self.folds]} if self.folds else {})
+    def record(self, loaded: LoadedRecord | None = None) -> WeightsRecord:
+        """Return the entry of ``run.json`` and ``model.json``, without the path, which is specific to one machine.
+
+        Args:
+            loaded: Which tensors were loaded, for ``run.json``.
+        """
+        record = WeightsRecord(
+            source=self.source,
+            name=self.name,
+            sha256=self.sha256,
+            license=self.license,
+            upstream=self.upstream,
+            pretrained_by=self.pretrained_by,
+            pinned=self.pinned,
+            lineage=list(self.lineage) or None,
+            folds=[fold.sha256 or "" for fold in self.folds] or None,
+            loaded=loaded,
+        )
+        return record if self.pinned is None else record.model_copy(update={"revision": self.revision})
 
 
 def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> Weights:
@@ -176,13 +188,17 @@ def _from_usvit(spec: ModelSpec) -> Weights:
         raise UsvitError(
             f"The weights {file} are not those that ship with usvit: their SHA-256 is wrong. Reinstall it."
         )
-    described = {
-        **_lineage(metadata),
-        "license": "apache-2.0",
-        "pretrained_by": "usvit, phantoms of its own physical model",
-    }
-    content = parse_weights(data, file)
-    return Weights("file", file, SHIPPED, sha256, **described, metadata=metadata, content=content)
+    return Weights(
+        "file",
+        file,
+        SHIPPED,
+        sha256,
+        license="apache-2.0",
+        pretrained_by="usvit, phantoms of its own physical model",
+        lineage=_lineage(metadata),
+        metadata=metadata,
+        content=parse_weights(data, file),
+    )
 
 
 def _from_disk(choice: str, spec: ModelSpec) -> Weights:
@@ -203,7 +219,7 @@ def _from_disk(choice: str, spec: ModelSpec) -> Weights:
     _check_network(metadata, spec, path)
     content, base = parse_weights(data, path), _base(metadata, path, spec)
     _refuse_lone_adapters(content, metadata, path)
-    return Weights("file", path, path.name, sha256, **_lineage(metadata), metadata=metadata, base=base, content=content)
+    return _of_usvit("file", path, path.name, sha256, metadata, base, content)
 
 
 def _from_run(path: Path, spec: ModelSpec) -> Weights:
@@ -220,8 +236,7 @@ def _from_run(path: Path, spec: ModelSpec) -> Weights:
         data, sha256 = _read(file)
         content = parse_weights(data, file) if len(folders) == 1 else None  # many networks are not kept in memory
         base = _base(metadata, file, spec)
-        one = Weights("run", file, name, sha256, **_lineage(metadata), metadata=metadata, base=base, content=content)
-        folds.append(one)
+        folds.append(_of_usvit("run", file, name, sha256, metadata, base, content))
     if len(folds) == 1:
         return folds[0]
     together = sha256_of_text("".join(f"{fold.sha256}\n" for fold in folds))
@@ -248,18 +263,28 @@ def _refuse_lone_adapters(content: Checkpoint, metadata: ModelMetadata | None, p
         )
 
 
-def _lineage(metadata: ModelMetadata | None) -> dict[str, Any]:
-    """Return the licence and the origin of weights that were trained further, and each training behind them."""
+def _of_usvit(
+    source: str,
+    path: Path,
+    name: str,
+    sha256: str,
+    metadata: ModelMetadata | None,
+    base: Weights | None,
+    content: Checkpoint | None,
+) -> Weights:
+    """Return weights from the disk; those that usvit trained have the licence and the origin of their initial ones."""
+    weights = Weights(source, path, name, sha256, metadata=metadata, base=base, content=content)
     if metadata is None:
-        return {}
-    content = metadata.content()
-    before = content.get("upstream") or {}
-    kept = ("stage", "objective", "recipe", "source", "seed", "fold", "steps", "weights_sha256")
-    this = {key: content[key] for key in kept if key in content}
-    return {
-        **{key: before.get(key) for key in ("license", "pretrained_by")},
-        "lineage": (this, *(before.get("lineage") or [])),
-    }
+        return weights
+    before = metadata.upstream
+    return replace(weights, license=before.license, pretrained_by=before.pretrained_by, lineage=_lineage(metadata))
+
+
+def _lineage(metadata: ModelMetadata) -> tuple[TrainingRecord, ...]:
+    """Return each training behind weights of usvit, the last one first."""
+    kept = TrainingRecord.model_fields.keys() & metadata.model_fields_set
+    this = TrainingRecord(**{name: getattr(metadata, name) for name in kept})
+    return (this, *(metadata.upstream.lineage or []))
 
 
 def _check_network(metadata: ModelMetadata | None, spec: ModelSpec, where: Path) -> None:
@@ -285,7 +310,7 @@ def _check_network(metadata: ModelMetadata | None, spec: ModelSpec, where: Path)
         )
 
 
-def _shape_of(trained: str, vit: dict[str, Any] | None) -> ViTShape | None:
+def _shape_of(trained: str, vit: dict[str, object] | None) -> ViTShape | None:
     from usvit.models.zoo import find_model
 
     try:

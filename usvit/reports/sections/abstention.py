@@ -2,24 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
-from usvit.documents import (
-    Block,
-    Cell,
-    DocumentSection,
-    Figure,
-    Gallery,
-    Paragraph,
-    Plot,
-    Table,
-    TableRow,
-    muted,
-    numbers,
-    strong,
-)
+import usvit.documents as doc
 from usvit.records import ConformalRecord, MetricsRecord, RuleOutPoint
 
 
-def abstention_section(metrics: MetricsRecord, plots: Mapping[str, Plot], tested: str) -> DocumentSection:
+def abstention_section(metrics: MetricsRecord, plots: Mapping[str, doc.Plot], tested: str) -> doc.DocumentSection:
     """Build the section of deferral, rule-out and prediction sets."""
     selective, positive = metrics.selective, metrics.positive_class
     said = "What the model attains if it does not decide every image."
@@ -27,7 +14,7 @@ def abstention_section(metrics: MetricsRecord, plots: Mapping[str, Plot], tested
         source = selective.source if len(metrics.folds) > 1 else selective.source.replace(" of the same fold", "")
         said += f" No cut and no set was chosen on the images that it is applied to: they come from {source}."
     area = ("Area under the risk-coverage curve (AURC): ", selective.risk_coverage.area, ". 0 is perfect.")
-    blocks: list[Block] = [Paragraph(said), Paragraph(area)]
+    blocks: list[doc.Block] = [doc.Paragraph(said), doc.Paragraph(area)]
     captions = {
         "risk_coverage": (
             f"Risk and coverage, {tested}.",
@@ -39,24 +26,26 @@ def abstention_section(metrics: MetricsRecord, plots: Mapping[str, Plot], tested
             " Patients whose images are all below a cut are not read. The bars are 95 % intervals, given the cuts.",
         ),
     }
-    figures = [Figure(plots[name], (strong(title), more)) for name, (title, more) in captions.items() if name in plots]
-    blocks += [Gallery(figures)] if figures else []
+    figures = [
+        doc.Figure(plots[name], (doc.strong(title), more)) for name, (title, more) in captions.items() if name in plots
+    ]
+    blocks += [doc.Gallery(figures)] if figures else []
     if selective.reason:
-        blocks.append(Paragraph(f"No deferral and no rule-out: {selective.reason}."))
+        blocks.append(doc.Paragraph(f"No deferral and no rule-out: {selective.reason}."))
     else:
         blocks += [_deferral(metrics), _rule_out(metrics)]
     if metrics.conformal:
         blocks.append(_prediction_sets(metrics))
-    return DocumentSection("Abstention and guarantees", blocks, "abstention", "Abstention")
+    return doc.DocumentSection("Abstention and guarantees", blocks, "abstention", "Abstention")
 
 
-def _deferral(metrics: MetricsRecord) -> Table:
-    return Table(
+def _deferral(metrics: MetricsRecord) -> doc.Table:
+    return doc.Table(
         "Deferral",
         [
             "Asked for",
-            *numbers("Deferred", "Error of the rest", "Sensitivity", "Specificity"),
-            *numbers(f"Of {metrics.positive_class}, deferred"),
+            *doc.numbers("Deferred", "Error of the rest", "Sensitivity", "Specificity"),
+            *doc.numbers(f"Of {metrics.positive_class}, deferred"),
         ],
         [
             (f"{one.target:.2f}", one.deferred, one.error, one.sensitivity, one.specificity, one.positives_deferred)
@@ -68,13 +57,13 @@ def _deferral(metrics: MetricsRecord) -> Table:
     )
 
 
-def _rule_out(metrics: MetricsRecord) -> Table:
+def _rule_out(metrics: MetricsRecord) -> doc.Table:
     positive = metrics.positive_class
-    return Table(
+    return doc.Table(
         "Rule-out",
         [
             "Asked for",
-            *numbers("Not read", "Sensitivity lost", "False-omission rate", "Missed", "Spared per missed"),
+            *doc.numbers("Not read", "Sensitivity lost", "False-omission rate", "Missed", "Spared per missed"),
         ],
         [
             (
@@ -96,15 +85,15 @@ def _price(one: RuleOutPoint) -> str:
     return f"{one.spared_per_missed:.1f}"
 
 
-def _prediction_sets(metrics: MetricsRecord) -> DocumentSection:
+def _prediction_sets(metrics: MetricsRecord) -> doc.DocumentSection:
     if not any(one.sets for one in metrics.conformal):
-        return DocumentSection("Prediction sets", [Paragraph(f"None: {metrics.conformal[0].reason}.")])
+        return doc.DocumentSection("Prediction sets", [doc.Paragraph(f"None: {metrics.conformal[0].reason}.")])
     positive = metrics.positive_class
     said = (
         f"For each image, the set contains “{positive}”, “not {positive}”, both or neither. The bounds are such that "
         f"of new patients like these, at most the share α of those with {positive}, and at most α of those without, "
         "get a set that leaves the right answer out: with the guarantee ",
-        *(strong("every image"), ", on any image of the patient; with ", strong("one image")),
+        *(doc.strong("every image"), ", on any image of the patient; with ", doc.strong("one image")),
         ", on one image that is drawn at random. Both in the set means that the model is undecided. The guarantee "
         "needs patients who are exchangeable with those of the calibration; inner validation images have also stopped "
         "the training, so that here the share that was covered is what counts.",
@@ -113,21 +102,24 @@ def _prediction_sets(metrics: MetricsRecord) -> DocumentSection:
         "Conformal prediction sets of the test images. Covered: share of patients for whom the guarantee held; it "
         "should be at least 1 − α. The other columns count images."
     )
-    return DocumentSection("Prediction sets", [Paragraph(said), sets_table(metrics.conformal, caption)])
+    return doc.DocumentSection("Prediction sets", [doc.Paragraph(said), sets_table(metrics.conformal, caption)])
 
 
-def sets_table(entries: Iterable[ConformalRecord], caption: str) -> Table:
+def sets_table(entries: Iterable[ConformalRecord], caption: str) -> doc.Table:
     """Build the table of some prediction sets."""
     rows = []
     for entry in entries:
-        at_least = muted(f" (at least {1 - entry.alpha:g} covered)")
-        rows.append(TableRow(((f"α = {entry.alpha:g}, {entry.guarantee}", at_least),), "group"))
+        at_least = doc.muted(f" (at least {1 - entry.alpha:g} covered)")
+        rows.append(doc.TableRow(((f"α = {entry.alpha:g}, {entry.guarantee}", at_least),), "group"))
         if entry.reason:
-            rows.append(TableRow((entry.reason,)))
+            rows.append(doc.TableRow((entry.reason,)))
         for one in entry.sets:
             size = "" if one.mean_size is None else f"{one.mean_size:.2f}"
-            shares: tuple[Cell, ...] = (one.one_class, one.both_classes, one.no_class, one.one_class_right)
+            shares: tuple[doc.Cell, ...] = (one.one_class, one.both_classes, one.no_class, one.one_class_right)
             kind = "total" if one.reference == "all" else "row"
-            rows.append(TableRow((one.reference, one.coverage, size, *shares), kind))  # type: ignore[arg-type]
-    heads = (*numbers("Covered", "Mean size", "One class"), *numbers("Both", "None", "Right, if one", detail=True))
-    return Table("Prediction sets", ["Images of", *heads], rows, caption)
+            rows.append(doc.TableRow((one.reference, one.coverage, size, *shares), kind))  # type: ignore[arg-type]
+    heads = (
+        *doc.numbers("Covered", "Mean size", "One class"),
+        *doc.numbers("Both", "None", "Right, if one", detail=True),
+    )
+    return doc.Table("Prediction sets", ["Images of", *heads], rows, caption)

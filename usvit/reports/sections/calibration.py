@@ -2,40 +2,26 @@
 
 from collections.abc import Mapping
 
-from usvit.documents import (
-    Block,
-    Cell,
-    DocumentSection,
-    Facts,
-    Figure,
-    Gallery,
-    Paragraph,
-    Plot,
-    Table,
-    Words,
-    muted,
-    numbers,
-    strong,
-)
+import usvit.documents as doc
 from usvit.estimate import Estimate
 from usvit.records import ClassCalibration, MetricsRecord
 from usvit.records.metrics_calibration import RecalibratedRecord, Recalibration
 from usvit.reports.formatting import decimals, usefulness
 
 
-def curves_section(metrics: MetricsRecord, plots: Mapping[str, Plot], tested: str) -> DocumentSection:
+def curves_section(metrics: MetricsRecord, plots: Mapping[str, doc.Plot], tested: str) -> doc.DocumentSection:
     """Build the section of the curves and of calibration in numbers."""
-    blocks: list[Block] = [Gallery(_figures(metrics, plots, tested))] if plots else []
+    blocks: list[doc.Block] = [doc.Gallery(_figures(metrics, plots, tested))] if plots else []
     own = metrics.calibration.pooled.classes[metrics.positive_class]
     facts = [*calibration_facts(own), ("Decision curve", usefulness(metrics.decision_curve))]
     top = metrics.calibration.pooled.top_label.ece
     facts.append(("Over all classes", ("Brier score ", _value(metrics.calibration.pooled.brier))))
     facts.append(("Probability of the decided class", ("calibration error ", _value(top))))
-    numbers_ = DocumentSection("Calibration in numbers", [Facts(facts), *_recalibration(metrics)])
-    return DocumentSection("Curves and calibration", [*blocks, numbers_], "curves", "Curves")
+    numbers_ = doc.DocumentSection("Calibration in numbers", [doc.Facts(facts), *_recalibration(metrics)])
+    return doc.DocumentSection("Curves and calibration", [*blocks, numbers_], "curves", "Curves")
 
 
-def _figures(metrics: MetricsRecord, plots: Mapping[str, Plot], tested: str) -> list[Figure]:
+def _figures(metrics: MetricsRecord, plots: Mapping[str, doc.Plot], tested: str) -> list[doc.Figure]:
     positive, several = metrics.positive_class, len(metrics.folds) > 1
     folds = " The thin lines show how much the folds differ." if several else ""
     captions = {
@@ -59,22 +45,24 @@ def _figures(metrics: MetricsRecord, plots: Mapping[str, Plot], tested: str) -> 
             "meaningful only for calibrated probabilities and at this prevalence.",
         ),
     }
-    return [Figure(plots[name], (strong(title), said)) for name, (title, said) in captions.items() if name in plots]
+    return [
+        doc.Figure(plots[name], (doc.strong(title), said)) for name, (title, said) in captions.items() if name in plots
+    ]
 
 
-def calibration_facts(own: ClassCalibration) -> list[tuple[str, Words]]:
+def calibration_facts(own: ClassCalibration) -> list[tuple[str, doc.Words]]:
     """Return slope, intercept, calibration error and Brier score of one class, each with what is perfect."""
     error, floor = own.reliability, own.reliability.ece_noise_floor
     chance = "" if floor is None else f"perfect calibration gives {floor:.3f} on average; "
     alone = "" if error.ece_debiased.value else "; chance alone makes it positive"
     return [
-        ("Slope", (own.slope, muted(" (1 is perfect; below 1 is over-confident)"))),
-        ("Intercept", (own.intercept, " with that slope; ", own.in_the_large, " with slope 1", muted(_PERFECT))),
+        ("Slope", (own.slope, doc.muted(" (1 is perfect; below 1 is over-confident)"))),
+        ("Intercept", (own.intercept, " with that slope; ", own.in_the_large, " with slope 1", doc.muted(_PERFECT))),
         (
             "Expected calibration error",
             (
-                *(error.ece_debiased, muted(" after removing the part that chance adds; "), _value(error.ece)),
-                muted(f" plain ({chance}{error.ece.method}{alone})"),
+                *(error.ece_debiased, doc.muted(" after removing the part that chance adds; "), _value(error.ece)),
+                doc.muted(f" plain ({chance}{error.ece.method}{alone})"),
             ),
         ),
         ("Brier score", (_value(own.brier.score), ", skill ", _value(own.brier.skill))),
@@ -84,32 +72,32 @@ def calibration_facts(own: ClassCalibration) -> list[tuple[str, Words]]:
 _PERFECT = " (0 is perfect; above 0, the class is more frequent than predicted)"
 
 
-def _value(estimate: Estimate) -> Words:
+def _value(estimate: Estimate) -> doc.Words:
     return f"undefined: {estimate.reason}" if estimate.value is None else decimals(estimate)
 
 
-def _recalibration(metrics: MetricsRecord) -> list[Block]:
+def _recalibration(metrics: MetricsRecord) -> list[doc.Block]:
     entries, several = metrics.calibration.recalibration, len(metrics.folds) > 1
     if not entries:
         return []
     if not any(one.after for one in entries):
         reason = f"No temperature and no Platt scaling was fitted: {entries[0].reason}."
-        return [Paragraph(reason, small=True)]
-    rows: list[tuple[Cell, ...]] = [("before scaling", *_effect(entries[0].before))]
+        return [doc.Paragraph(reason, small=True)]
+    rows: list[tuple[doc.Cell, ...]] = [("before scaling", *_effect(entries[0].before))]
     rows += [_scaled(one) for one in entries]
     fitted_on = f"inner validation images{' of each fold' if several else ''}"
-    table = Table(
+    table = doc.Table(
         "Recalibration",
-        ["Probabilities", *numbers("Log loss", "Brier", "ECE", "Slope", "In the large")],
+        ["Probabilities", *doc.numbers("Log loss", "Brier", "ECE", "Slope", "In the large")],
         rows,
         (
             f"The effect of scaling that is fitted on the {fitted_on} and applied to {'its' if several else 'the'} "
             "test images. All other figures of this report are ",
-            *(strong("before"), " scaling."),
+            *(doc.strong("before"), " scaling."),
         ),
     )
     temperatures = [
-        Paragraph(
+        doc.Paragraph(
             f"Temperature{'s by fold' if several else ''}, from inner validation images: "
             + ", ".join("none" if fold.temperature is None else f"{fold.temperature:.2f}" for fold in one.folds)
             + "; a temperature above 1 lowers the confidence.",
@@ -121,10 +109,10 @@ def _recalibration(metrics: MetricsRecord) -> list[Block]:
     return [table, *temperatures]
 
 
-def _scaled(one: Recalibration) -> tuple[Cell, ...]:
+def _scaled(one: Recalibration) -> tuple[doc.Cell, ...]:
     name = f"after {one.method.replace('platt', 'Platt')} scaling"
     return (name, *_effect(one.after)) if one.after else (name, f"none: {one.reason}")
 
 
-def _effect(one: RecalibratedRecord) -> tuple[Cell, ...]:
+def _effect(one: RecalibratedRecord) -> tuple[doc.Cell, ...]:
     return one.log_loss, one.brier, one.ece, one.slope, one.in_the_large

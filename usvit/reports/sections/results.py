@@ -2,21 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 
-from usvit.documents import Block, Cell, DocumentSection, Figure, Listing, Note, Paragraph, Plot, Table, numbers, strong
+import usvit.documents as doc
 from usvit.metrics.figure_table import BY_KEY, main_table
 from usvit.records import MetricsRecord
-from usvit.reports.formatting import capitalized
 from usvit.reports.patients import patient_figures, patients_headline_sentence, patients_sentence
 from usvit.reports.remarks import headline_remarks, patient_remarks
-from usvit.wording import plural
+from usvit.wording import capitalized, plural
 
 
 def results_section(
     metrics: MetricsRecord,
-    plots: Mapping[str, Plot],
+    plots: Mapping[str, doc.Plot],
     tested_set: str = "value",
     parts: Mapping[int, Mapping[str, int]] | None = None,
-) -> DocumentSection:
+) -> doc.DocumentSection:
     """Build the section of the main figures.
 
     Args:
@@ -27,11 +26,11 @@ def results_section(
     """
     headline, n_folds = metrics.headline, len(metrics.folds)
     several, repeats = n_folds > 1, metrics.headline.n_repeats
-    blocks: list[Block] = [Paragraph(_tested(metrics))]
-    blocks += [Note(warning) for warning in metrics.warnings if not warning.startswith("CONTAMINATED")]
+    blocks: list[doc.Block] = [doc.Paragraph(_tested(metrics))]
+    blocks += [doc.Note(warning) for warning in metrics.warnings if not warning.startswith("CONTAMINATED")]
     blocks.append(_main_table(metrics, tested_set))
     blocks += _remarks(headline_remarks(metrics))
-    blocks.append(Paragraph(headline.explains))
+    blocks.append(doc.Paragraph(headline.explains))
     said = (
         f"Intervals count groups, not images: AUC by {headline.auc.method or 'no method'}, accuracy by "
         f"{headline.accuracy.method or 'no method'} ('usvit docs intervals'). "
@@ -46,20 +45,20 @@ def results_section(
     said += (
         "Balanced accuracy is the mean of the sensitivities of all classes. Sensitivity and specificity refer to the "
     )
-    blocks.append(Paragraph(f"{said}most probable class.", small=True))
+    blocks.append(doc.Paragraph(f"{said}most probable class.", small=True))
     if "folds" in plots:
         shown = (
-            strong("How the folds differ."),
+            doc.strong("How the folds differ."),
             " The pooled value and the mean of the folds are different quantities. AUC, sensitivity and specificity: "
             f"{metrics.positive_class} against the rest.",
         )
-        blocks.append(Figure(plots["folds"], shown, wide=True))
+        blocks.append(doc.Figure(plots["folds"], shown, wide=True))
     if several:
-        blocks.append(DocumentSection("By fold", [_fold_table(metrics, parts or {})], detail=True))
+        blocks.append(doc.DocumentSection("By fold", [_fold_table(metrics, parts or {})], detail=True))
     elif parts:
         own = parts.get(metrics.folds[0].fold, {})
         blocks.append(
-            Paragraph(
+            doc.Paragraph(
                 (
                     *("Training split: ", own.get("train"), " images; inner validation split: ", own.get("val")),
                     *(" images; hold-out (test) split: ", metrics.n_images, "."),
@@ -67,7 +66,7 @@ def results_section(
             )
         )
     blocks.append(_by_patient(metrics))
-    return DocumentSection("Results", blocks, "results")
+    return doc.DocumentSection("Results", blocks, "results")
 
 
 def _tested(metrics: MetricsRecord) -> str:
@@ -83,9 +82,9 @@ def _tested(metrics: MetricsRecord) -> str:
     )
 
 
-def _main_table(metrics: MetricsRecord, tested_set: str) -> Table:
+def _main_table(metrics: MetricsRecord, tested_set: str) -> doc.Table:
     positive, n_folds = metrics.positive_class, len(metrics.folds)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[doc.Cell, ...]] = []
     for row in (*main_table(len(metrics.classes)), BY_KEY["brier"]):
         quoted = getattr(metrics.headline, row.key)
         cells = (row.titled(row.page or row.title, positive), quoted, quoted.n_groups)
@@ -99,16 +98,16 @@ def _main_table(metrics: MetricsRecord, tested_set: str) -> Table:
     several += f"{' (first repeat)' if metrics.headline.n_repeats > 1 else ''} and how much the folds differ."
     single = f"On the {plural(metrics.n_images, 'image')} of the {tested_set}."
     if n_folds == 1:
-        heads = numbers(capitalized(tested_set), "Groups")
+        heads = doc.numbers(capitalized(tested_set), "Groups")
     else:
-        heads = numbers(f"Mean of {n_folds} folds", "Groups", "Pooled", f"SD of {n_folds} folds")
+        heads = doc.numbers(f"Mean of {n_folds} folds", "Groups", "Pooled", f"SD of {n_folds} folds")
     caption = f"{several if n_folds > 1 else single} Each figure has its 95 % interval."
-    return Table("Main results", ["Measure", *heads], rows, caption, look="headline")
+    return doc.Table("Main results", ["Measure", *heads], rows, caption, look="headline")
 
 
-def _fold_table(metrics: MetricsRecord, parts: Mapping[int, Mapping[str, int]]) -> Table:
+def _fold_table(metrics: MetricsRecord, parts: Mapping[int, Mapping[str, int]]) -> doc.Table:
     area, several = f"{metrics.positive_class}_vs_rest", len(metrics.classes) > 2
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[doc.Cell, ...]] = []
     for one in metrics.folds:
         own = parts.get(one.fold, {})
         mean = (one.auc_macro_ovr,) if several else ()
@@ -118,30 +117,30 @@ def _fold_table(metrics: MetricsRecord, parts: Mapping[int, Mapping[str, int]]) 
                 *(one.accuracy, one.balanced_accuracy, one.auc[area], *mean, one.log_loss),
             )
         )
-    heads = numbers("Train", "Val", "Test", "Test groups", "Accuracy", "Balanced accuracy")
-    heads += numbers(f"AUC {metrics.positive_class}", *(["AUC mean"] if several else []), "Log loss")
+    heads = doc.numbers("Train", "Val", "Test", "Test groups", "Accuracy", "Balanced accuracy")
+    heads += doc.numbers(f"AUC {metrics.positive_class}", *(["AUC mean"] if several else []), "Log loss")
     caption = "The values of each fold. Images: training, inner validation and test split."
-    return Table("Results by fold", ["Fold", *heads], rows, caption)
+    return doc.Table("Results by fold", ["Fold", *heads], rows, caption)
 
 
-def _by_patient(metrics: MetricsRecord) -> DocumentSection:
+def _by_patient(metrics: MetricsRecord) -> doc.DocumentSection:
     several = len(metrics.folds) > 1
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[tuple[doc.Cell, ...]] = [
         (
             *(one.probability, "AUC" if one.name == "auc" else capitalized(one.name), one.headline),
             *([one.pooled] if several else []),
         )
         for one in patient_figures(metrics)
     ]
-    blocks: list[Block] = [Paragraph(patients_sentence(metrics))]
+    blocks: list[doc.Block] = [doc.Paragraph(patients_sentence(metrics))]
     if rows:
-        heads = numbers(f"Mean of {len(metrics.folds)} folds", "Pooled") if several else numbers("Value")
+        heads = doc.numbers(f"Mean of {len(metrics.folds)} folds", "Pooled") if several else doc.numbers("Value")
         said = patients_headline_sentence(metrics) or "Figures of one row per patient."
         caption = f"{said} AUC, sensitivity and specificity: {metrics.positive_class} against the rest."
-        blocks.append(Table("Results by patient", ["A patient's probability", "Figure", *heads], rows, caption))
+        blocks.append(doc.Table("Results by patient", ["A patient's probability", "Figure", *heads], rows, caption))
         blocks += _remarks(patient_remarks(metrics))
-    return DocumentSection("By patient", blocks)
+    return doc.DocumentSection("By patient", blocks)
 
 
-def _remarks(sentences: Sequence[str]) -> list[Block]:
-    return [Listing(sentences, small=True)] if sentences else []
+def _remarks(sentences: Sequence[str]) -> list[doc.Block]:
+    return [doc.Listing(sentences, small=True)] if sentences else []

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
-from usvit.documents import Block, Cell, Column, DocumentSection, Listing, Paragraph, Table, TableRow, muted, numbers
+import usvit.documents as doc
 from usvit.estimate import Estimate
 from usvit.records import MetricsRecord
 from usvit.records.metrics import Subgrouping
-from usvit.reports.formatting import capitalized, p_words
+from usvit.reports.formatting import p_words
 from usvit.reports.remarks import subgroup_remarks
+from usvit.wording import capitalized
 
 _NONE = "None: no column of the manifest (data set, device, BI-RADS, lesion size) has more than one value."
 _ALL = (
@@ -16,26 +17,26 @@ _ALL = (
 )
 
 
-def subgroups_section(metrics: MetricsRecord) -> DocumentSection:
+def subgroups_section(metrics: MetricsRecord) -> doc.DocumentSection:
     """Build the section of all subgroups."""
     if not metrics.subgroups:
-        return DocumentSection("Subgroups", [Paragraph(_NONE)], "subgroups")
-    blocks: list[Block] = [Paragraph(_ALL)]
+        return doc.DocumentSection("Subgroups", [doc.Paragraph(_NONE)], "subgroups")
+    blocks: list[doc.Block] = [doc.Paragraph(_ALL)]
     for division in metrics.subgroups:
-        inner: list[Block] = [Paragraph(f"Not computed: {division.reason}.")]
+        inner: list[doc.Block] = [doc.Paragraph(f"Not computed: {division.reason}.")]
         if division.levels:
             inner = [_levels(division, metrics.positive_class)]
             inner += [_differences(division, metrics.positive_class)] if division.differences else []
-        blocks.append(DocumentSection(f"By {division.by.replace('_', ' ')}", inner))
+        blocks.append(doc.DocumentSection(f"By {division.by.replace('_', ' ')}", inner))
     if remarks := subgroup_remarks(metrics):
-        blocks.append(Listing(remarks, small=True))
-    return DocumentSection("Subgroups", blocks, "subgroups")
+        blocks.append(doc.Listing(remarks, small=True))
+    return doc.DocumentSection("Subgroups", blocks, "subgroups")
 
 
-def _levels(division: Subgrouping, positive: str) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+def _levels(division: Subgrouping, positive: str) -> doc.Table:
+    rows: list[tuple[doc.Cell, ...]] = []
     for one in division.levels:
-        name = (one.level, muted(f" {one.warning}")) if one.warning else one.level
+        name = (one.level, doc.muted(f" {one.warning}")) if one.warning else one.level
         figures = one.figures
         rows.append(
             (
@@ -44,22 +45,22 @@ def _levels(division: Subgrouping, positive: str) -> Table:
                 *(figures.sensitivity[positive], figures.specificity[positive]),
             )
         )
-    return Table(
+    return doc.Table(
         f"Results by {division.by}",
         [
             capitalized(division.by.replace("_", " ")),
-            *numbers("Images", "Groups", f"Images {positive}", "Accuracy", "AUC"),
-            *numbers("Sensitivity", "Specificity", detail=True),
+            *doc.numbers("Images", "Groups", f"Images {positive}", "Accuracy", "AUC"),
+            *doc.numbers("Sensitivity", "Specificity", detail=True),
         ],
         rows,
         f"AUC, sensitivity and specificity: {positive} against the rest.",
     )
 
 
-def _differences(division: Subgrouping, positive: str) -> Table:
-    return Table(
+def _differences(division: Subgrouping, positive: str) -> doc.Table:
+    return doc.Table(
         f"Differences by {division.by}",
-        ["Figure", *numbers("Difference", "p", "p, Holm"), Column("Note")],
+        ["Figure", *doc.numbers("Difference", "p", "p, Holm"), doc.Column("Note")],
         [*_difference_rows(division)],
         "Differences between subgroups; intervals count groups (patients), also those with images on both sides. "
         f"Sensitivity and specificity: {positive} against the rest, by the most probable class. Holm: corrected for "
@@ -67,17 +68,17 @@ def _differences(division: Subgrouping, positive: str) -> Table:
     )
 
 
-def _difference_rows(division: Subgrouping) -> Iterator[TableRow]:
+def _difference_rows(division: Subgrouping) -> Iterator[doc.TableRow]:
     for one in division.differences:
         counted = (
             f" ({one.n_images:,} images in {one.n_groups:,} groups, and {one.n_images_against:,} in "
             f"{one.n_groups_against:,})"
         )
-        yield TableRow(((f"{one.level} minus {one.against}", muted(counted)),), "group")
+        yield doc.TableRow(((f"{one.level} minus {one.against}", doc.muted(counted)),), "group")
         figures = {"AUC": one.auc, "Accuracy": one.accuracy}
         figures |= {"Sensitivity": one.sensitivity, "Specificity": one.specificity}
         for name, value in figures.items():
-            yield TableRow((name, value, p_words(value.p), p_words(value.p_holm), _note(value)))
+            yield doc.TableRow((name, value, p_words(value.p), p_words(value.p_holm), _note(value)))
 
 
 def _note(value: Estimate) -> str:

@@ -4,23 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import yaml
 
-from usvit.documents import (
-    Block,
-    Cell,
-    CodeBlock,
-    DocumentSection,
-    Facts,
-    Figure,
-    Gallery,
-    Note,
-    Paragraph,
-    Plot,
-    Table,
-    Words,
-    code,
-    numbers,
-    strong,
-)
+import usvit.documents as doc
 from usvit.records import ContaminationRecord, RunRecord
 from usvit.records.run import DeviceRecord, Evaluation, FoldResultRecord, WeightsRecord
 from usvit.reports.energy import Energy
@@ -29,8 +13,8 @@ from usvit.wording import listed, plural
 
 
 def training_section(
-    record: RunRecord, losses: Mapping[int, Plot], energy: Energy, *, several: bool, members: Sequence[str] = ()
-) -> DocumentSection:
+    record: RunRecord, losses: Mapping[int, doc.Plot], energy: Energy, *, several: bool, members: Sequence[str] = ()
+) -> doc.DocumentSection:
     """Build the section of the losses, the time and the energy.
 
     Args:
@@ -41,42 +25,44 @@ def training_section(
         members: runs whose networks an ensemble averages.
     """
     results = {one.fold: one for one in record.results if one.steps is not None}
-    blocks: list[Block] = []
+    blocks: list[doc.Block] = []
     if losses:
-        figures = [Figure(plot, _loss_caption(fold, results.get(fold), several)) for fold, plot in losses.items()]
-        blocks.append(Gallery(figures, narrow=True))
+        figures = [doc.Figure(plot, _loss_caption(fold, results.get(fold), several)) for fold, plot in losses.items()]
+        blocks.append(doc.Gallery(figures, narrow=True))
     elif record.kind == "ensemble":
         said = "Nothing was trained here: curves, steps and settings of each network are in the report of its own run "
-        blocks.append(Paragraph(f"{said}({listed(members)})."))
+        blocks.append(doc.Paragraph(f"{said}({listed(members)})."))
     else:
-        blocks.append(Paragraph("Training curves: not recorded."))
+        blocks.append(doc.Paragraph("Training curves: not recorded."))
     if results and record.kind != "ensemble":
         blocks.append(_effort(record.device, results, several))
-    facts: list[tuple[str, Words]] = [("Hardware", device_words(record.device))]
+    facts: list[tuple[str, doc.Words]] = [("Hardware", device_words(record.device))]
     if record.kind != "transfer":
         facts.append(("Training time", f"{duration(record.training_seconds)}{', all folds' if several else ''}"))
         facts.append(("Energy, estimated", energy.text))
-    return DocumentSection("Training, time and energy", [*blocks, Facts(facts)], "training", "Training and energy")
+    return doc.DocumentSection(
+        "Training, time and energy", [*blocks, doc.Facts(facts)], "training", "Training and energy"
+    )
 
 
-def _loss_caption(fold: int, result: FoldResultRecord | None, several: bool) -> Words:
-    title = strong(f"Fold {fold}" if several else "Losses")
+def _loss_caption(fold: int, result: FoldResultRecord | None, several: bool) -> doc.Words:
+    title = doc.strong(f"Fold {fold}" if several else "Losses")
     if result is None or result.best_step is None:
         return title
     return title, ", best step ", result.best_step, " of ", result.steps
 
 
-def _effort(device: DeviceRecord, results: Mapping[int, FoldResultRecord], several: bool) -> Table:
-    rows: list[tuple[Cell, ...]] = [
+def _effort(device: DeviceRecord, results: Mapping[int, FoldResultRecord], several: bool) -> doc.Table:
+    rows: list[tuple[doc.Cell, ...]] = [
         (
             *(str(fold) if several else "the run", one.steps, one.best_step),
             *(duration(one.seconds), decimals(one.images_per_second, 1)),
         )
         for fold, one in results.items()
     ]
-    heads = numbers("Steps", "Best step", "Time", "Images/s")
+    heads = doc.numbers("Steps", "Best step", "Time", "Images/s")
     caption = f"Steps, and time on {device_words(device, threads=False)}."
-    return Table("Training effort", ["Fold" if several else "", *heads], rows, caption)
+    return doc.Table("Training effort", ["Fold" if several else "", *heads], rows, caption)
 
 
 def device_words(device: DeviceRecord, *, threads: bool = True) -> str:
@@ -88,17 +74,19 @@ def device_words(device: DeviceRecord, *, threads: bool = True) -> str:
     return f"{words}, {'threads not recorded' if device.threads is None else plural(device.threads, 'thread')}"
 
 
-def repeat_section(record: RunRecord, *, several: bool = False) -> DocumentSection:
+def repeat_section(record: RunRecord, *, several: bool = False) -> doc.DocumentSection:
     """Build the section of the command, the versions and the hashes; ``several`` tells whether the run has folds."""
-    command = CodeBlock("Command", record.command or NOT_RECORDED)
-    facts: list[tuple[str, Words]] = [("usvit", record.usvit_version)]
+    command = doc.CodeBlock("Command", record.command or NOT_RECORDED)
+    facts: list[tuple[str, doc.Words]] = [("usvit", record.usvit_version)]
     libraries = ", ".join(f"{name}\N{NO-BREAK SPACE}{number}" for name, number in record.versions.items())
     if evaluated := record.evaluation:
         same = "The same command with the same files and the same usvit version gives the same figures."
         facts += [("Created", record.created), *([("Scored", evaluated.scored)] if evaluated.scored else [])]
         facts += [("Libraries", libraries), *_networks(evaluated)]
-        blocks: list[Block] = [command, Paragraph(same, small=True), Facts(facts)]
-        return DocumentSection("How to reproduce this evaluation", blocks, "repeat", "How to reproduce it", detail=True)
+        blocks: list[doc.Block] = [command, doc.Paragraph(same, small=True), doc.Facts(facts)]
+        return doc.DocumentSection(
+            "How to reproduce this evaluation", blocks, "repeat", "How to reproduce it", detail=True
+        )
     same = (
         "The same command with the same usvit version, library versions and device gives the same splits and, within "
         "the numerical precision of the device, the same results."
@@ -112,16 +100,16 @@ def repeat_section(record: RunRecord, *, several: bool = False) -> DocumentSecti
     if record.model.weights.source:
         facts.append(("Initial weights", _weights(record.model.weights)))
     if record.kind in ("pretrain", "transfer", "test"):
-        facts.append(("List of images, SHA-256", _hash((record.data.model_extra or {}).get("sha256"))))
+        facts.append(("List of images, SHA-256", _hash(record.data.sha256)))
     else:
         facts.append(("Manifest, SHA-256", _hash(record.data.manifest_sha256)))
         facts.append((f"{'Folds' if several else 'Split'}, SHA-256", _hash(record.folds.sha256)))
     facts.append(("Configuration, SHA-256", _hash(record.config_sha256)))
     written = config_text(record)
-    config: Block = CodeBlock("Configuration", written) if written else Paragraph("Not recorded.")
-    return DocumentSection(
+    config: doc.Block = doc.CodeBlock("Configuration", written) if written else doc.Paragraph("Not recorded.")
+    return doc.DocumentSection(
         "How to reproduce this run",
-        [command, Paragraph(same, small=True), Facts(facts), DocumentSection("Configuration", [config])],
+        [command, doc.Paragraph(same, small=True), doc.Facts(facts), doc.DocumentSection("Configuration", [config])],
         "repeat",
         "How to reproduce it",
         detail=True,
@@ -134,37 +122,37 @@ def config_text(record: RunRecord) -> str | None:
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else None
 
 
-def contamination_notes(found: Iterable[ContaminationRecord] | None) -> list[Block]:
+def contamination_notes(found: Iterable[ContaminationRecord] | None) -> list[doc.Block]:
     """Warn of tested data sets that a foundation model was pre-trained on, if there are any."""
     warning = contaminated_sentence(found)
-    return [Note(warning)] if warning else []
+    return [doc.Note(warning)] if warning else []
 
 
-def state_notes(record: RunRecord, found: Iterable[ContaminationRecord] | None) -> list[Block]:
+def state_notes(record: RunRecord, found: Iterable[ContaminationRecord] | None) -> list[doc.Block]:
     """Warn of contaminated data sets, and of a run that is not finished."""
     blocks = contamination_notes(found)
     if record.state != "finished":
         said = f"This run is not marked as finished (state: {record.state}). This page may be incomplete."
-        blocks.append(Note(said))
+        blocks.append(doc.Note(said))
     return blocks
 
 
-def _networks(evaluated: Evaluation) -> list[tuple[str, Words]]:
-    found: list[tuple[str, Words]] = []
+def _networks(evaluated: Evaluation) -> list[tuple[str, doc.Words]]:
+    found: list[tuple[str, doc.Words]] = []
     for number, one in enumerate(evaluated.networks or [], 1):
         run = f", run {one.run}" if one.run else ""
-        words: Words = f"{one.architecture}{run}, fold {one.fold}"
+        words: doc.Words = f"{one.architecture}{run}, fold {one.fold}"
         if one.weights_sha256:
-            words = (words, ", weights SHA-256 ", code(one.weights_sha256))
+            words = (words, ", weights SHA-256 ", doc.code(one.weights_sha256))
         found.append((f"Network {number}", words))
     return found
 
 
-def _weights(weights: WeightsRecord) -> Words:
-    name = weights.file or weights.name
+def _weights(weights: WeightsRecord) -> doc.Words:
+    name = weights.name
     words = (weights.source, f", {name}" if name else "")
-    return (*words, ", SHA-256 ", code(weights.sha256)) if weights.sha256 else words
+    return (*words, ", SHA-256 ", doc.code(weights.sha256)) if weights.sha256 else words
 
 
-def _hash(sha256: str | None) -> Words:
-    return code(sha256) if sha256 else None
+def _hash(sha256: str | None) -> doc.Words:
+    return doc.code(sha256) if sha256 else None

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from usvit.scoring.dicom_out.overlay import Saliency, saliency_of
 from usvit.scoring.dicom_out.products import Order, Product, products_or_trouble
 from usvit.scoring.engines import Reading
 from usvit.scoring.ensemble import Ensemble
-from usvit.scoring.items import Frame, ItemFacts, ScoringItem
+from usvit.scoring.items import Frame, ItemFacts, Row, ScoringItem
 from usvit.scoring.journal import SCORED, Journal, batched
 from usvit.scoring.reading.workers import End, Readers, WorkerFailure
 
@@ -95,7 +94,7 @@ def produced(
     readers: Readers,
     writers: Readers,
     *,
-    rows_of: Callable[[int], list[dict[str, Any]]],
+    rows_of: Callable[[int], list[Row]],
     n_frames_done: Callable[[int], int],
 ) -> Iterator[tuple[int, list[ProductEntry]]]:
     """Write the products of items that have been scored.
@@ -135,19 +134,19 @@ def produced(
 class _Source:
     seq: int
     item: ScoringItem
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     saliency: dict[int, Saliency]
 
 
 def _with_saliency(
     items: Iterable[tuple[int, ScoringItem]],
-    rows_of: Callable[[int], list[dict[str, Any]]],
+    rows_of: Callable[[int], list[Row]],
     readers: Readers,
     ensemble: Ensemble,
     scorer: ScoringModel,
 ) -> Iterator[_Source]:
     """Yield items with the saliency maps of the frames that are drawn."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     saliency: dict[int, Saliency] = {}
     shown: set[int] = set()
     fresh, changed = True, False

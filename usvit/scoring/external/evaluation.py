@@ -1,9 +1,8 @@
 """External test: the scores of a frozen model on new patients, compared with their labels."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,11 +11,8 @@ from scipy.special import logit
 from usvit.config.evaluation import ExternalTestSettings, LabelTable, Unit
 from usvit.config.keywords import takes_settings
 from usvit.errors import UsvitError
-from usvit.estimate import content_of
 from usvit.evaluation import (
     SUBGROUP_COLUMNS,
-    FoldPoint,
-    OperatingPoint,
     PredictionOrigin,
     Predictions,
     decided_at,
@@ -29,9 +25,24 @@ from usvit.evaluation import (
 )
 from usvit.metrics.calibration_statistics import LOWEST_PROB, brier, calibration_line, reliability
 from usvit.metrics.prevalence import prevalence_section
-from usvit.metrics.proportions import clustered_share, share
+from usvit.metrics.proportions import ShareInterval, clustered_share, share
 from usvit.metrics.threshold_choice import outcome
-from usvit.records import MetricsRecord
+from usvit.records import (
+    Abstained,
+    AtPrevalence,
+    ClassCalibration,
+    ConformalRecord,
+    DecidedOnly,
+    Evaluation,
+    External,
+    Failures,
+    MetricsRecord,
+    OperatingPointRecord,
+    OutcomeRecord,
+    PointOfFold,
+    RecalibrationFiguresRecord,
+    WorstCase,
+)
 from usvit.scoring.calibration import LocalCalibration, read_calibration
 from usvit.scoring.external.counting import predictions_of
 from usvit.scoring.external.labels import (
@@ -124,52 +135,52 @@ def evaluate_scores(
     divided = {"unusual": None} if table["unusual"].nunique() > 1 else {}
     metrics = measure(found, {**divided, **settings.by} or None)
     points = _frozen_points(scored, refit)
-    metrics["operating_points"] = [
-        *(_operating_point(one, table, scored.positive) for one in points),
-        *metrics["operating_points"],
-    ]
-    if settings.prevalence is not None:
-        metrics["at_prevalence"] = _at_prevalence(table, points, scored, settings.prevalence)
     decided = None
     abstained = (rows["decision"] == "") & (scored.threshold is not None)
     if abstained.any() and not abstained.all():
         decided, _ = predictions_of(rows[~abstained], scored, settings.unit, settings.roll_up, [])
-    metrics["external"] = {
-        "unit": settings.unit,
-        "roll_up": None if settings.unit == "frame" else settings.roll_up,
-        "joined_by": labelled.by,
-        "model_sha256": scored.model_sha256,
-        "recalibrated": None
+    external = External(
+        unit=settings.unit,
+        roll_up=None if settings.unit == "frame" else settings.roll_up,
+        joined_by=labelled.by,
+        model_sha256=scored.model_sha256,
+        recalibrated=None
         if refit is None
-        else {"sha256": refit.sha256, "n_images": refit.n_images, "n_groups": refit.n_groups},
-        "counts": _counts(labelled, dropped),
-        "seen": seen_check(scored, rows, refit).describe(),
-        "failures": _failures(labelled, rows, table, points, scored.positive, settings.unit),
-        "abstained": _abstained(int(abstained.sum()), decided, points, scored.positive),
-        "calibrated": _calibrated(table, scored.positive),
-        "conformal": None if refit is None else _conformal(table, scored, refit),
-    }
-    metrics = content_of({**metrics, "warnings": metrics["warnings"] + _warnings(metrics)})
+        else RecalibrationFiguresRecord(sha256=refit.sha256, n_images=refit.n_images, n_groups=refit.n_groups),
+        counts=_counts(labelled, dropped),
+        seen=seen_check(scored, rows, refit),
+        failures=_failures(labelled, rows, table, points, scored.positive, settings.unit),
+        abstained=_abstained(int(abstained.sum()), decided, points, scored.positive),
+        calibrated=_calibrated(table, scored.positive),
+        conformal=None if refit is None else _conformal(table, scored, refit),
+    )
+    frozen = [_operating_point(one, table, scored.positive) for one in points]
+    metrics = metrics.model_copy(
+        update={
+            "operating_points": [*frozen, *metrics.operating_points],
+            "at_prevalence": None
+            if settings.prevalence is None
+            else _at_prevalence(table, points, scored, settings.prevalence),
+            "external": external,
+            "warnings": metrics.warnings + _warnings(metrics.class_groups, external),
+        }
+    )
     if out is not None:
-        files: dict[str, Path] = {
-            "labels": labels.path,
-            **({"calibration": settings.calibration} if settings.calibration else {}),
-        }
-        files["scores"] = scored.file
-        evaluated = {
-            "of": "external test",
-            "source": found.name,
-            "files": {name: path for name, path in files.items() if path is not None},
-            **({"networks": scored.networks} if scored.networks else {}),
-            **({"scored": scored.finished} if scored.finished else {}),
-            "warnings": found.warnings,
-        }
+        files = {"labels": labels.path, "calibration": settings.calibration, "scores": scored.file}
+        evaluated = Evaluation(
+            of="external test",
+            source=found.name,
+            networks=list(scored.networks) or None,
+            scored=scored.finished or None,
+            warnings=found.warnings,
+        )
+        given = {name: path for name, path in files.items() if path is not None}
         unmatched = pd.concat([labelled.listed, _dropped(dropped)], ignore_index=True)
-        write_evaluation(out, metrics, table, evaluated, command=command, unmatched=unmatched)
-    return MetricsRecord.model_validate(metrics), found
+        write_evaluation(out, metrics, table, evaluated, given, command=command, unmatched=unmatched)
+    return metrics, found
 
 
-def _refuse_private(by: Mapping[str, Any]) -> None:
+def _refuse_private(by: Iterable[str]) -> None:
     for name in by:
         if name in PRIVATE_COLUMNS and name != "device":
             raise UsvitError(f"--by {name}: a column of original ids cannot define subgroups.")
@@ -186,20 +197,29 @@ def _frozen_points(scored: ScoredSet, refit: LocalCalibration | None) -> list[Fr
     return [FrozenPoint(name, scored.threshold_origin or "the model", scored.threshold, None)]
 
 
-def _operating_point(point: FrozenPoint, table: pd.DataFrame, positive: str) -> dict[str, Any]:
-    judged = _outcome(point, table, positive)
-    on_test = None
-    if point.threshold is not None:
-        reference, called = _called(point, table, positive)
-        on_test = outcome(reference, called, table["group_id"].to_numpy(object))
-    fold = FoldPoint(0, point.threshold, point.reason, None, on_test, None)
-    entry = asdict(OperatingPoint(point.rule, point.origin, (fold,), None, point.reason, None))
-    return {**entry, "pooled": judged, "procedure": None, "folds": [asdict(fold)]}
+def _operating_point(point: FrozenPoint, table: pd.DataFrame, positive: str) -> OperatingPointRecord:
+    fold = PointOfFold(
+        fold=0,
+        threshold=point.threshold,
+        reason=point.reason,
+        chosen_on=None,
+        on_test=_outcome(point, table, positive),
+        target_reached=None,
+    )
+    return OperatingPointRecord(
+        rule=point.rule,
+        source=point.origin,
+        folds=[fold],
+        pooled=_outcome(point, table, positive, clustered_share),
+        reason=point.reason,
+        n_below_target=None,
+        procedure=None,
+    )
 
 
 def _at_prevalence(
     table: pd.DataFrame, points: list[FrozenPoint], scored: ScoredSet, prevalence: float
-) -> dict[str, Any]:
+) -> AtPrevalence:
     """Return the predictive values of the most probable class and of the frozen thresholds."""
     rows = rows_of(table, "test", scored.classes)
     decisions = decided_at(rows, scored.positive, ()).called
@@ -214,11 +234,13 @@ def _called(point: FrozenPoint, table: pd.DataFrame, positive: str) -> tuple[np.
     return reference, (table["calibrated"] >= point.threshold).to_numpy()
 
 
-def _outcome(point: FrozenPoint, table: pd.DataFrame, positive: str) -> dict[str, Any] | None:
+def _outcome(
+    point: FrozenPoint, table: pd.DataFrame, positive: str, interval: ShareInterval | None = None
+) -> OutcomeRecord | None:
     if point.threshold is None:
         return None
     reference, called = _called(point, table, positive)
-    return asdict(outcome(reference, called, table["group_id"].to_numpy(object), interval=clustered_share))
+    return outcome(reference, called, table["group_id"].to_numpy(object), interval=interval)
 
 
 def _counts(labelled: LabelledSet, dropped: pd.DataFrame) -> dict[str, int]:
@@ -242,15 +264,14 @@ def _failures(
     points: Sequence[FrozenPoint],
     positive: str,
     unit: Unit,
-) -> dict[str, Any]:
+) -> Failures:
     """Count what could not be scored, and compute the figures as if each such image were classified wrongly."""
-    empty: dict[str, Any] = {"n_failed": None, "share": None, "codes": {}, "worst_case": []}
     if labelled.by != "item_id" or unit in ("study", "patient"):
-        return {
-            **empty,
-            "reason": "a file that cannot be read is known by its item_id alone: join by item_id or path, and count "
-            "frames or items, to know what failed",
-        }
+        reason = (
+            "a file that cannot be read is known by its item_id alone: join by item_id or path, and count frames or "
+            "items, to know what failed"
+        )
+        return Failures(n_failed=None, share=None, codes={}, worst_case=[], reason=reason)
     failed = labelled.failed
     if unit == "item":  # an item with a scored frame has a score
         failed = failed[~failed["item_id"].isin(rows["item_id"])].drop_duplicates("item_id")
@@ -266,58 +287,60 @@ def _failures(
         own = (failed["label"] == positive).to_numpy()
         reference, called = np.concatenate([reference, own]), np.concatenate([called, ~own])
         worst.append(
-            {
-                "rule": one.rule,
-                "sensitivity": share(called[reference], groups[reference], of="positives", interval=clustered_share),
-                "specificity": share(~called[~reference], groups[~reference], of="negatives", interval=clustered_share),
-            }
+            WorstCase(
+                rule=one.rule,
+                sensitivity=share(called[reference], groups[reference], of="positives", interval=clustered_share),
+                specificity=share(~called[~reference], groups[~reference], of="negatives", interval=clustered_share),
+            )
         )
-    return {
-        "n_failed": len(failed),
-        "share": share(missed, groups, of="images", interval=clustered_share),
-        "codes": {str(code): int(n) for code, n in failed["code"].value_counts().sort_index().items()},
-        "worst_case": worst,
-        "reason": None,
-    }
+    return Failures(
+        n_failed=len(failed),
+        share=share(missed, groups, of="images", interval=clustered_share),
+        codes={str(code): int(n) for code, n in failed["code"].value_counts().sort_index().items()},
+        worst_case=worst,
+        reason=None,
+    )
 
 
 def _abstained(
     n_abstained: int, decided: pd.DataFrame | None, points: Sequence[FrozenPoint], positive: str
-) -> dict[str, Any]:
+) -> Abstained:
     """Count the images that the model abstained from, and compute the figures of the others."""
-    outcomes = (
-        [] if decided is None else [{"rule": one.rule, "outcome": _outcome(one, decided, positive)} for one in points]
-    )
-    return {"n_images": n_abstained, "decided_only": [one for one in outcomes if one["outcome"] is not None]}
+    known = []
+    for one in points:
+        found = None if decided is None else _outcome(one, decided, positive, clustered_share)
+        if found is not None:
+            known.append(DecidedOnly(rule=one.rule, outcome=found))
+    return Abstained(n_images=n_abstained, decided_only=known)
 
 
-def _calibrated(table: pd.DataFrame, positive: str) -> dict[str, Any]:
+def _calibrated(table: pd.DataFrame, positive: str) -> ClassCalibration:
     """Return the calibration of the calibrated probability of the positive class against the rest."""
     reference, group = (table["label"] == positive).to_numpy(), table["group_id"].to_numpy(object)
     prob = table["calibrated"].to_numpy(np.float64)
     odds = logit(np.clip(prob, LOWEST_PROB, 1 - LOWEST_PROB))
-    return {
-        "reliability": asdict(reliability(reference, prob, group, interval=clustered_share)),
-        **asdict(calibration_line(reference, odds, group)),
-        "brier": asdict(brier(reference, prob, group)),
-    }
+    return ClassCalibration(
+        reliability=reliability(reference, prob, group, interval=clustered_share),
+        **vars(calibration_line(reference, odds, group)),
+        brier=brier(reference, prob, group),
+    )
 
 
-def _conformal(table: pd.DataFrame, scored: ScoredSet, fit: LocalCalibration) -> dict[str, Any] | None:
+def _conformal(table: pd.DataFrame, scored: ScoredSet, fit: LocalCalibration) -> ConformalRecord | None:
     """Test the conformal sets of a calibration on these images, none of whose patients it was fitted on."""
     sets = fit.conformal
     if sets is None or sets.positive.bound is None or sets.rest.bound is None:
         return None
     rows = rows_of(table, "test", scored.classes)
     found = sets_of(table["calibrated"].to_numpy(np.float64), sets.positive.bound, sets.rest.bound)
-    return {
-        "alpha": sets.alpha,
-        "guarantee": sets.guarantee,
-        "source": f"local labels: {fit.n_images} images of {fit.n_groups} groups (usvit recalibrate)",
-        "folds": [],
-        "sets": judged_sets(found, rows, scored.positive, sets.guarantee),
-        "reason": None,
-    }
+    return ConformalRecord(
+        alpha=sets.alpha,
+        guarantee=sets.guarantee,
+        source=f"local labels: {fit.n_images} images of {fit.n_groups} groups (usvit recalibrate)",
+        folds=[],
+        sets=judged_sets(found, rows, scored.positive, sets.guarantee),
+        reason=None,
+    )
 
 
 def _dropped(rows: pd.DataFrame) -> pd.DataFrame:
@@ -325,18 +348,18 @@ def _dropped(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"what": SEEN, "id": ids, "label_row": None, "code": ""}).astype({"label_row": "Int64"})
 
 
-def _warnings(metrics: dict[str, Any]) -> list[str]:
-    said, external = [], metrics["external"]
-    few = [f"'{name}' {count}" for name, count in metrics["class_groups"].items() if 0 < count < ENOUGH]
+def _warnings(class_groups: Mapping[str, int], external: External) -> list[str]:
+    said = []
+    few = [f"'{name}' {count}" for name, count in class_groups.items() if 0 < count < ENOUGH]
     if few:
         said.append(
             f"Groups of class {', '.join(few)}: below {ENOUGH} of each an external test is small (Vergouwe 2005, "
             "Collins 2016). Read the intervals, not the numbers."
         )
-    if external["seen"]["found"] != "none":
-        said.append(f"Training images in this test set: {external['seen']['answer']}")
-    counts = external["counts"]
-    if counts["labelled_failed"] or external["failures"]["n_failed"]:
+    if external.seen.found != "none":
+        said.append(f"Training images in this test set: {external.seen.answer}")
+    counts = external.counts
+    if counts["labelled_failed"] or external.failures.n_failed:
         said.append(f"{counts['labelled_failed']} labelled files could not be scored: see the worst case.")
     if counts["labelled_not_scored"]:
         said.append(f"{counts['labelled_not_scored']} of {counts['labels']} labels find no scored image.")
@@ -347,9 +370,9 @@ def _warnings(metrics: dict[str, Any]) -> list[str]:
             f"{counts['seen_images_left_out']} images were left out: their group was used for the model or its "
             "calibration."
         )
-    if external["abstained"]["n_images"]:
+    if external.abstained.n_images:
         said.append(
-            f"The model abstained from {external['abstained']['n_images']} images; the figures count them, at the "
+            f"The model abstained from {external.abstained.n_images} images; the figures count them, at the "
             "threshold, unless they say otherwise."
         )
     return said

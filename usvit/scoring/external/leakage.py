@@ -1,34 +1,13 @@
 """Images of an external test that the model or its calibration has seen, and how reliably this is known."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
-
 import pandas as pd
 
 from usvit.data.splits import copies_of_seen, names_with_same_images, refuse_contaminated
 from usvit.errors import LeakageError
-from usvit.records import ContaminationRecord
+from usvit.records import ContaminationRecord, SeenAnswer
 from usvit.scoring.calibration import LocalCalibration, group_sha256
 from usvit.scoring.external.labels import LabelledSet
 from usvit.scoring.external.scored_set import ScoredSet
-
-Found = Literal["none", "none by exact hash", "not known"]
-
-
-@dataclass(frozen=True)
-class SeenCheck:
-    """Result of the search for tested images that the model has seen."""
-
-    found: Found
-    """``none``: pixel hashes and near-duplicate descriptions of everything that was seen were compared with all tested
-    images. ``none by exact hash``: for some images only pixel hashes could be compared. ``not known``: there is no
-    complete record of what the model or its initial weights have seen."""
-    answer: str
-    """The result in a sentence."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return the entry of ``metrics.json``."""
-        return asdict(self)
 
 
 def without_seen(
@@ -105,7 +84,7 @@ def contamination_of_set(
     )
 
 
-def seen_check(scored: ScoredSet, rows: pd.DataFrame, refit: LocalCalibration | None) -> SeenCheck:
+def seen_check(scored: ScoredSet, rows: pd.DataFrame, refit: LocalCalibration | None) -> SeenAnswer:
     """Determine how reliably it is known that none of these images has been seen.
 
     Args:
@@ -118,10 +97,10 @@ def seen_check(scored: ScoredSet, rows: pd.DataFrame, refit: LocalCalibration | 
     missing = sorted(set(rows["pixel_sha256"][~blank]) - set(scored.descriptions))
     gaps = [gap.what for gap in (record.gaps if record is not None else None) or ()]
     if record is not None and record.known == "nothing":
-        return SeenCheck(
-            "not known",
-            f"It is not on record which images were seen in training: {'; '.join(dict.fromkeys(gaps))}. None of the "
-            f"tested images, or a near-duplicate of one, is among the {record.n_hashes or 0:,} that are on record.",
+        return SeenAnswer(
+            found="not known",
+            answer=f"It is not on record which images were seen in training: {'; '.join(dict.fromkeys(gaps))}. None of "
+            f"the tested images, or a near-duplicate of one, is among the {record.n_hashes or 0:,} that are on record.",
         )
     why = []
     if record is None:
@@ -135,14 +114,14 @@ def seen_check(scored: ScoredSet, rows: pd.DataFrame, refit: LocalCalibration | 
     if refit is not None and not refit.describes_all:
         why.append(f"{refit.source} does not have near-duplicate descriptions of all images that it was fitted on")
     if why:
-        return SeenCheck(
-            "none by exact hash",
-            "Not found by exact hash. Near-duplicates with other pixels may be among the tested images: "
+        return SeenAnswer(
+            found="none by exact hash",
+            answer="Not found by exact hash. Near-duplicates with other pixels may be among the tested images: "
             f"{'; and '.join(why)}.",
         )
     n = (record.n_descriptions if record is not None else None) or 0
-    return SeenCheck(
-        "none",
-        f"No image, and no near-duplicate of one, found: the tested images were compared with {n:,} images that the "
-        "model has seen, by pixel hash and by near-duplicate description.",
+    return SeenAnswer(
+        found="none",
+        answer=f"No image, and no near-duplicate of one, found: the tested images were compared with {n:,} images "
+        "that the model has seen, by pixel hash and by near-duplicate description.",
     )

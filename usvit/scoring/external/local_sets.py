@@ -1,16 +1,17 @@
 """Conformal prediction sets that ``usvit recalibrate`` fits on local patients."""
 
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
 from usvit.errors import UsvitError
 from usvit.evaluation import set_thresholds
-from usvit.metrics.conformal import Guarantee, SetThreshold, coverage_range, least_patients
+from usvit.metrics.conformal import SetThreshold, coverage_range, least_patients
+from usvit.records import ConformalFit, SetBound
 
 ALPHA = 0.1
 """Default share of new patients of a class whom the sets may miss; it needs 9 patients of each class."""
-GUARANTEE: Guarantee = "every image"
+GUARANTEE: Literal["every image"] = "every image"
 """The guarantee that also holds for the means of files, studies and patients, which have decisions as well."""
 
 
@@ -25,7 +26,7 @@ def check_alpha(alpha: float) -> None:
 
 def fit_sets(
     reference: np.ndarray, score: np.ndarray, group: np.ndarray, *, positive: str, alpha: float | None, who: str
-) -> dict[str, Any]:
+) -> ConformalFit:
     """Fit the bounds of the sets for both classes.
 
     Args:
@@ -35,9 +36,6 @@ def fit_sets(
         positive: name of the positive class.
         alpha: share of patients whom the sets may miss; None: ``ALPHA``, and no sets if there are too few patients.
         who: word for the groups in the messages.
-
-    Returns:
-        The key ``conformal`` of calibration.json.
 
     Raises:
         UsvitError: ``alpha`` was given, and a class has fewer patients than it needs.
@@ -61,22 +59,22 @@ def fit_sets(
             f"No conformal sets with --alpha {alpha:g}: {reason}. With fewer, a set can leave a class out for more new "
             f"{who} than alpha allows. {possible}."
         )
-    return {
-        "alpha": level,
-        "guarantee": GUARANTEE,
-        "positive": _bound(up, level, up.threshold if reason is None else None),
-        "rest": _bound(down, level, None if reason or down.threshold is None else -down.threshold),
-        "reason": reason,
-    }
+    return ConformalFit(
+        alpha=level,
+        guarantee=GUARANTEE,
+        positive=_bound(up, level, up.threshold if reason is None else None),
+        rest=_bound(down, level, None if reason or down.threshold is None else -down.threshold),
+        reason=reason,
+    )
 
 
-def _bound(one: SetThreshold, alpha: float, bound: float | None) -> dict[str, Any]:
-    return {
-        "bound": bound,
-        "n_groups": one.n_patients,
-        "n_needed": least_patients(alpha),
-        "coverage": None if bound is None else list(coverage_range(one.n_patients, alpha)),
-    }
+def _bound(one: SetThreshold, alpha: float, bound: float | None) -> SetBound:
+    return SetBound(
+        bound=bound,
+        n_groups=one.n_patients,
+        n_needed=least_patients(alpha),
+        coverage=None if bound is None else coverage_range(one.n_patients, alpha),
+    )
 
 
 def _rounded_up(share: float) -> float:

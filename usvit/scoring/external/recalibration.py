@@ -4,7 +4,6 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,10 +16,17 @@ from usvit.estimate import Estimate
 from usvit.evaluation import NoFit, fit_temperature
 from usvit.metrics.bootstrap import MAX_UNDEFINED
 from usvit.metrics.checks import group_codes
-from usvit.metrics.intervals import ALPHA, wilson
+from usvit.metrics.intervals import ALPHA, Interval, wilson
 from usvit.metrics.proportions import clustered_share
 from usvit.metrics.threshold_choice import RULES, Rule, choose_threshold, outcome
-from usvit.records import CalibrationRecord, CorrectedShare, write_record
+from usvit.records import (
+    CalibrationRecord,
+    ConformalFit,
+    CorrectedShare,
+    FittedTemperature,
+    FittedThreshold,
+    save_record,
+)
 from usvit.scoring.calibration import group_sha256, log_prob, scaled
 from usvit.scoring.external.evaluation import ENOUGH
 from usvit.scoring.external.labels import join_labels
@@ -56,6 +62,18 @@ class LabelledImages:
     group: np.ndarray
     """(n,) str."""
     positive: int
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The parts of calibration.json that are fitted."""
+
+    temperature: FittedTemperature
+    thresholds: list[FittedThreshold]
+    conformal: ConformalFit
+    positive_groups: int
+    negative_groups: int
+    said: list[str]
 
 
 @checked_arguments
@@ -117,23 +135,30 @@ def recalibrate(
         index[scored.positive],
     )
     who = "patients" if (rows["patient_id"] != "").all() else "groups"
-    found = fit(images, scored.positive, who=who, rules=rules, alpha=alpha, n_resamples=n_resamples, seed=seed)
+    fitted = fit(images, scored.positive, who=who, rules=rules, alpha=alpha, n_resamples=n_resamples, seed=seed)
     own, _ = described_among(scored.descriptions, sorted(set(rows["pixel_sha256"])))
-    record = {
-        "model_sha256": scored.model_sha256,
-        "positive_class": scored.positive,
-        "classes": list(scored.classes),
-        **found,
-        "class_counts": {name: int((images.label == k).sum()) for name, k in index.items()},
-        "n_seen_images_left_out": len(dropped),
-        "fitted_on_sha256": sorted(set(rows["pixel_sha256"])),
-        "fitted_on_copies": base64.b64encode(joined(own).to_bytes()).decode(),
-        "seen": seen_check(scored, rows, None).describe(),
-        "fitted_on_groups_sha256": sorted({group_sha256(one) for one in rows["group_id"]}),
-        "created_with": f"usvit {usvit.__version__}",
-    }
-    record["said"] = [*labelled.said, *record["said"]]
-    return write_record(out, record, CalibrationRecord)
+    record = CalibrationRecord(
+        model_sha256=scored.model_sha256,
+        positive_class=scored.positive,
+        classes=list(scored.classes),
+        temperature=fitted.temperature,
+        thresholds=fitted.thresholds,
+        conformal=fitted.conformal,
+        n_images=len(images.label),
+        n_groups=len(set(images.group.tolist())),
+        positive_groups=fitted.positive_groups,
+        negative_groups=fitted.negative_groups,
+        said=[*labelled.said, *fitted.said],
+        class_counts={name: int((images.label == k).sum()) for name, k in index.items()},
+        n_seen_images_left_out=len(dropped),
+        fitted_on_sha256=sorted(set(rows["pixel_sha256"])),
+        fitted_on_copies=base64.b64encode(joined(own).to_bytes()).decode(),
+        seen=seen_check(scored, rows, None),
+        fitted_on_groups_sha256=sorted({group_sha256(one) for one in rows["group_id"]}),
+        created_with=f"usvit {usvit.__version__}",
+    )
+    save_record(out, record)
+    return record
 
 
 def fit(
@@ -145,7 +170,7 @@ def fit(
     alpha: float | None = None,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> Fit:
     """Fit temperature and thresholds, with intervals, and conformal sets.
 
     Args:
@@ -155,8 +180,7 @@ def fit(
         alpha: see ``recalibrate``.
 
     Returns:
-        ``temperature``, ``thresholds``, ``conformal``, ``n_images``, ``n_groups``, ``positive_groups``,
-        ``negative_groups`` and ``said`` as in calibration.json. Intervals of temperature and thresholds are percentiles
+        Parts of calibration.json. Intervals of temperature and thresholds are percentiles
         over resampled groups. Sensitivity and specificity have the interval of a proportion at a fixed threshold, and
         ``corrected``: the value minus the optimism of choosing and evaluating the threshold on the same images.
 
@@ -172,7 +196,6 @@ def fit(
             f"All {len(reference)} labelled images are {what}: neither a temperature nor a threshold can be fitted on "
             "one side alone. Label images of both kinds."
         )
-    n_groups = len(set(images.group.tolist()))
     temperature, reason = _temperature(images.label, log_prob(images.prob))
     score = scaled(images.prob, temperature)[:, images.positive]
     sets = fit_sets(reference, score, images.group, positive=positive, alpha=alpha, who=who)
@@ -180,37 +203,35 @@ def fit(
     entries = []
     for r, rule in enumerate(rules):
         choice = choose_threshold(reference, score, rule)
-        entry: dict[str, Any] = {
-            "rule": rule.name,
-            "threshold": choice.threshold,
-            "ci95": None,
-            "reason": choice.reason,
-        }
+        ci95, figures = None, {}
         if choice.threshold is not None:
             if rule.kind != "fixed":
-                entry["ci95"] = _percentiles(drawn.threshold[:, r])
+                ci95 = _percentiles(drawn.threshold[:, r])
             judged = outcome(reference, score >= choice.threshold, images.group, interval=clustered_share)
-            for k, figure in enumerate((judged.sensitivity, judged.specificity)):
-                name = ("sensitivity", "specificity")[k]
-                entry[name] = CorrectedShare(**figure.content(), corrected=_corrected(figure, drawn.optimism[:, r, k]))
-        entries.append(entry)
+            figures = {
+                name: CorrectedShare.of(figure, corrected=_corrected(figure, drawn.optimism[:, r, k]))
+                for k, (name, figure) in enumerate(
+                    {"sensitivity": judged.sensitivity, "specificity": judged.specificity}.items()
+                )
+            }
+        entries.append(
+            FittedThreshold(rule=rule.name, threshold=choice.threshold, ci95=ci95, reason=choice.reason, **figures)
+        )
     sides = {
         name: len(set(images.group[at].tolist())) for name, at in (("positive", reference), ("negative", ~reference))
     }
-    return {
-        "temperature": {
-            "value": temperature,
-            "ci95": None if temperature is None else _percentiles(drawn.temperature),
-            "reason": reason,
-        },
-        "thresholds": entries,
-        "conformal": sets,
-        "n_images": len(reference),
-        "n_groups": n_groups,
-        "positive_groups": sides["positive"],
-        "negative_groups": sides["negative"],
-        "said": _sentences(entries, rules, sides, positive, who),
-    }
+    return Fit(
+        temperature=FittedTemperature(
+            value=temperature,
+            ci95=None if temperature is None else _percentiles(drawn.temperature),
+            reason=reason,
+        ),
+        thresholds=entries,
+        conformal=sets,
+        positive_groups=sides["positive"],
+        negative_groups=sides["negative"],
+        said=_sentences(entries, rules, sides, positive, who),
+    )
 
 
 def resample(images: LabelledImages, rules: Sequence[Rule], *, n_resamples: int, seed: int) -> Resamples:
@@ -261,7 +282,7 @@ def _temperature(label: np.ndarray, logs: np.ndarray) -> tuple[float | None, str
     return (None, fitted.reason) if isinstance(fitted, NoFit) else (fitted.value, None)
 
 
-def _percentiles(drawn: np.ndarray) -> list[float] | None:
+def _percentiles(drawn: np.ndarray) -> Interval | None:
     """Return the 95 % interval of the resamples; None if too many have no value, or all have the same."""
     known = drawn[~np.isnan(drawn)]
     if len(drawn) - len(known) > MAX_UNDEFINED * len(drawn):
@@ -269,7 +290,7 @@ def _percentiles(drawn: np.ndarray) -> list[float] | None:
     if not np.ptp(known):  # one group, or so few that none is ever missing
         return None
     low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2])
-    return [float(low), float(high)]
+    return float(low), float(high)
 
 
 def _corrected(figure: Estimate, optimism: np.ndarray) -> float | None:
@@ -280,16 +301,18 @@ def _corrected(figure: Estimate, optimism: np.ndarray) -> float | None:
 
 
 def _sentences(
-    entries: Sequence[dict[str, Any]], rules: Sequence[Rule], sides: dict[str, int], positive: str, who: str
+    entries: Sequence[FittedThreshold], rules: Sequence[Rule], sides: dict[str, int], positive: str, who: str
 ) -> list[str]:
     """Return the main results as sentences."""
     named = {"positive": f"{positive} {who}", "negative": f"{who} without '{positive}'"}
     said = []
     for entry, rule in zip(entries, rules, strict=True):
-        if rule.kind not in ("sensitivity", "specificity") or entry["threshold"] is None:
+        if rule.kind not in ("sensitivity", "specificity") or entry.threshold is None:
             continue
-        figure: CorrectedShare = entry[rule.kind]
+        figure = entry.sensitivity if rule.kind == "sensitivity" else entry.specificity
         side = "positive" if rule.kind == "sensitivity" else "negative"
+        if figure is None:
+            continue
         if figure.value is None or figure.ci95 is None:
             said.append(f"With {sides[side]} {named[side]}, nothing can be said of {rule.name}: {figure.reason}.")
             continue

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ from usvit.data.splits import Described, described_among, group_ids, joined, rea
 from usvit.errors import UsvitError
 from usvit.evaluation import SUM_TOLERANCE
 from usvit.files import read_csv, read_parquet, refuse_linked_folders
-from usvit.records import JobRecord, ModelSeen, SummaryRecord, load_record, refuse_changed
+from usvit.records import JobRecord, ModelSeen, ScoringMember, SummaryRecord, load_record, refuse_changed
 from usvit.scoring.calibration import group_of
 from usvit.scoring.items import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
 
@@ -44,7 +43,7 @@ class ScoredSet:
     """Record of the images that the model has seen (``Ensemble.describe``); None if ``summary.json`` is absent."""
     file: Path = Path()
     """The table of the scores."""
-    networks: tuple[dict[str, Any], ...] = ()
+    networks: tuple[ScoringMember, ...] = ()
     """The networks, as summary.json describes them."""
     finished: str | None = None
     """End of the scoring, ISO 8601; None if summary.json is absent."""
@@ -120,7 +119,7 @@ def read_scored_set(folder: Path) -> ScoredSet:
         descriptions=descriptions,
         seen_record=None if summary is None else summary.model.seen,
         file=file,
-        networks=() if summary is None else tuple(one.content() for one in summary.model.members),
+        networks=() if summary is None else tuple(summary.model.members),
         finished=None if summary is None else summary.finished,
     )
 

@@ -12,12 +12,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from usvit.errors import UsvitError
 from usvit.scoring.abstention import Zone, decide_or_abstain
+from usvit.scoring.items import Row
 from usvit.scoring.tables.cells import plain, typed
 
 PORTION = 2_000
@@ -173,12 +174,12 @@ class RollUps:
         while portion := list(itertools.islice(made, PORTION)):
             yield typed(portion, columns)
 
-    def _file_rows(self) -> Iterator[dict[str, Any]]:
+    def _file_rows(self) -> Iterator[Row]:
         for row in self._connection.execute(f"SELECT {', '.join(_FileRollUp._fields)} FROM files ORDER BY seq"):
             one = _FileRollUp(*row)
             yield one._asdict() | self._figures(one.mean, one.max)
 
-    def _group_rows(self, unit: str) -> Iterator[dict[str, Any]]:
+    def _group_rows(self, unit: str) -> Iterator[Row]:
         key = f"{unit}_id"
         found = self._connection.execute(
             f"SELECT {', '.join(_FileRollUp._fields)} FROM files WHERE {key} != '' ORDER BY {key}, seq"
@@ -186,7 +187,7 @@ class RollUps:
         for name, own in itertools.groupby(map(_FileRollUp._make, found), lambda one: getattr(one, key)):
             yield {key: name, **self._group(list(own))}
 
-    def _group(self, files: list[_FileRollUp]) -> dict[str, Any]:
+    def _group(self, files: list[_FileRollUp]) -> Row:
         used = [one for one in files if one.mean is not None]
         mean = math.fsum(one.mean for one in used if one.mean is not None) / len(used) if used else None
         highest = max(used, key=lambda one: one.max or 0.0, default=None)  # the first of equals
@@ -202,7 +203,7 @@ class RollUps:
             "max_frame": highest.max_frame if highest else None,
         }
 
-    def _figures(self, mean: float | None, highest: float | None) -> dict[str, Any]:
+    def _figures(self, mean: float | None, highest: float | None) -> Row:
         none_left = mean is None and self._abstain
         decision, abstained = decide_or_abstain(mean, self._threshold, self._positive, self._zone, refused=none_left)
         return {

@@ -2,19 +2,40 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
+from usvit.records import (
+    AbstentionZone,
+    OodSummary,
+    ProductRecord,
+    Reason,
+    ScoreCounts,
+    ScoredTable,
+    ScoreThresholdRecord,
+    ScoringModelRecord,
+    SummaryRecord,
+)
 from usvit.scoring.abstention import UNCERTAIN, Zone
 from usvit.scoring.items import FAILURES
 from usvit.scoring.tables.cells import digit, plain
 
-JOB_KEYS = ("model", "settings", "versions", "started", "finished", "seconds")
-"""Keys that the job must provide. ``model`` is ``Ensemble.describe()``. ``settings`` contains no paths, because they
-may name a person."""
-MORE_KEYS = ("products",)
-"""Keys that the job may provide: for each kind of product, the numbers of files ``written`` and ``failed``."""
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What the job tells about itself in ``summary.json``."""
+
+    model: ScoringModelRecord
+    settings: dict[str, Any]
+    """Options, without paths, because they may name a person."""
+    versions: dict[str, str]
+    started: str
+    finished: str
+    seconds: float
+    products: dict[str, ProductRecord] = field(default_factory=dict)
+    """For each kind of product, the numbers of files."""
 
 
 class Summary:
@@ -37,8 +58,10 @@ class Summary:
         threshold_origin: str,
         zone: Zone | None = None,
     ):
-        self._facts = {"classes": list(classes), "positive_class": positive}
-        self._threshold = {"value": None if threshold is None else digit(threshold), "origin": threshold_origin}
+        self._classes = list(classes)
+        self._threshold = ScoreThresholdRecord(
+            value=None if threshold is None else digit(threshold), origin=threshold_origin
+        )
         self._positive, self._zone, self._abstained = positive, zone, Counter[str]()
         self._frames, self._decisions, self._marks = 0, Counter[str](), Counter[str]()
         self._flags, self._failures = Counter[str](), Counter[str]()
@@ -57,56 +80,43 @@ class Summary:
         """Count typed rows of ``failures.csv``."""
         self._failures.update(rows["code"])
 
-    def record(
-        self, job: Mapping[str, Any], counts: Mapping[str, int], files: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """Return the content of ``summary.json`` (docs/reference/scores.schema.json).
+    def record(self, job: JobFacts, counts: Mapping[str, int], files: dict[str, ScoredTable]) -> SummaryRecord:
+        """Return the content of ``summary.json``.
 
         Args:
-            job: values of ``JOB_KEYS``, and optionally of ``MORE_KEYS``.
+            job: what the job tells about itself.
             counts: ``RollUps.counts``.
-            files: ``rows`` and ``sha256`` of each table, by its name.
-
-        Raises:
-            ValueError: a key of ``job`` is missing or unknown.
+            files: the tables by their names.
         """
-        missing, strange = set(JOB_KEYS) - set(job), set(job) - {*JOB_KEYS, *MORE_KEYS}
-        if missing or strange:
-            raise ValueError(f"Summary of a scoring job: missing {sorted(missing)}, unknown {sorted(strange)}.")
-        unusual = self._marks["unusual"]
-        detector = job["model"].get("novelty") or {}
-        known = detector.get("in_distribution") or {}
-        products = {kind: dict(one) for kind, one in (job.get("products") or {}).items()}
-        return {
-            "research_use_only": True,
-            **self._facts,
-            "counts": {
+        unusual, detector, zone = self._marks["unusual"], job.model.novelty, self._zone
+        return SummaryRecord(
+            research_use_only=True,
+            classes=self._classes,
+            positive_class=self._positive,
+            counts=ScoreCounts(
                 **counts,
-                "frames_scored": self._frames,
-                "frames_unusual": unusual,
-                "frames_abstained": self._abstained.total(),
-                "frames_uncertain": self._abstained[UNCERTAIN],
-                "frames_seen": self._marks["seen"],
-                "frames_positive": self._decisions[plain(self._positive)],
-                "frames_negative": self._decisions[plain(f"not {self._positive}")],
-                "frames_undecided": self._decisions[""],
-                "failures": self._failures.total(),
-                "products_failed": sum(one["failed"] for one in products.values()),
+                frames_scored=self._frames,
+                frames_unusual=unusual,
+                frames_abstained=self._abstained.total(),
+                frames_uncertain=self._abstained[UNCERTAIN],
+                frames_seen=self._marks["seen"],
+                frames_positive=self._decisions[plain(self._positive)],
+                frames_negative=self._decisions[plain(f"not {self._positive}")],
+                frames_undecided=self._decisions[""],
+                failures=self._failures.total(),
+                products_failed=sum(one.failed for one in job.products.values()),
+            ),
+            failures={
+                code: Reason(rows=n, reason=FAILURES.get(code, "")) for code, n in sorted(self._failures.items())
             },
-            "failures": {
-                code: {"rows": n, "reason": FAILURES.get(code, "")} for code, n in sorted(self._failures.items())
-            },
-            "flags": dict(sorted(self._flags.items())),
-            "threshold": self._threshold,
-            "abstention": None
-            if self._zone is None
-            else {"low": self._zone.low, "high": self._zone.high, "origin": self._zone.origin},
-            "novelty": {
-                "threshold": detector.get("threshold"),
-                "stated_rate": known.get("rate"),
-                "found_rate": digit(unusual / self._frames) if self._frames else None,
-            },
-            **{key: job[key] for key in JOB_KEYS},
-            "products": products,
-            "files": {name: dict(facts) for name, facts in files.items()},
-        }
+            flags=dict(sorted(self._flags.items())),
+            threshold=self._threshold,
+            abstention=None if zone is None else AbstentionZone(low=zone.low, high=zone.high, origin=zone.origin),
+            novelty=OodSummary(
+                threshold=None if detector is None else detector.threshold,
+                stated_rate=None if detector is None else detector.in_distribution.rate,
+                found_rate=digit(unusual / self._frames) if self._frames else None,
+            ),
+            **vars(job),
+            files=files,
+        )

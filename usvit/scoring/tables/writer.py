@@ -1,18 +1,17 @@
 """Write the tables of a scored set in one pass over the rows, each file atomically and with constant memory."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from usvit.files import atomic, sha256_of_file
-from usvit.records import SummaryRecord, write_record
+from usvit.records import ScoredTable, SummaryRecord, save_record
 from usvit.scoring.abstention import Zone
 from usvit.scoring.items import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
 from usvit.scoring.tables.cells import Rows, append_csv, parquet_rows, typed
 from usvit.scoring.tables.rollup import RollUps, roll_up_columns, roll_ups
-from usvit.scoring.tables.summary import Summary
+from usvit.scoring.tables.summary import JobFacts, Summary
 
 ROLL_UPS = {"files.csv": "file", "studies.csv": "study", "patients.csv": "patient"}
 TABLES = ("scores.csv", "scores.parquet", "copies.parquet", "failures.csv", *ROLL_UPS)
@@ -23,7 +22,7 @@ def write_tables(
     out: Path,
     scores: Iterable[Rows],
     failures: Iterable[Rows],
-    summary: Mapping[str, Any],
+    job: JobFacts,
     *,
     classes: tuple[str, ...],
     positive: str,
@@ -31,7 +30,7 @@ def write_tables(
     threshold_origin: str = "",
     abstain: bool = False,
     zone: Zone | None = None,
-) -> dict[str, Any]:
+) -> SummaryRecord:
     """Write ``TABLES`` and ``summary.json`` into a folder.
 
     ``summary.json`` is deleted first and written last: if it exists, all tables are complete and belong to one job. The
@@ -43,7 +42,7 @@ def write_tables(
             order of its frames. Flags are joined by ``;``; None and NaN are empty cells. Rows that are mappings may
             hold the near-duplicate description of their image (``items.DESCRIPTION``, bytes) for ``copies.parquet``.
         failures: portions of rows with ``FAILURE_COLUMNS``.
-        summary: further content of ``summary.json``: ``summary.JOB_KEYS`` and ``MORE_KEYS``.
+        job: what the job tells about itself.
         classes: names of the classes, in the order of the network's outputs.
         positive: the positive class.
         threshold: threshold on the calibrated probability of a single image; None: no decision is made.
@@ -94,9 +93,9 @@ def write_tables(
         for name, unit in ROLL_UPS.items():
             rows[name] = _write(out / name, roll_up_columns(unit, positive), rolled.rows(unit))
         counts = rolled.counts()
-    files = {name: {"rows": rows[name], "sha256": sha256_of_file(out / name)} for name in TABLES}
-    record = counted.record(summary, counts, files)
-    write_record(out / "summary.json", record, SummaryRecord)
+    files = {name: ScoredTable(rows=rows[name], sha256=sha256_of_file(out / name)) for name in TABLES}
+    record = counted.record(job, counts, files)
+    save_record(out / "summary.json", record)
     return record
 
 

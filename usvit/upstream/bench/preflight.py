@@ -71,7 +71,7 @@ def _model(case: BenchmarkCase) -> BenchModel:
 def _machine(device: Device) -> Machine:
     machine = Machine(
         device="cuda" if device.type == "cuda" else "cpu",
-        name=device.describe()["name"],
+        name=device.record().name or "",
         cores=os.cpu_count(),
         threads=torch.get_num_threads(),
         free_memory_gb=_gigabytes(free_memory()),

@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import dataclass, fields
-from typing import Any
 
 from usvit.data.splits import SeenImages, seen_by_weights
 from usvit.errors import UsvitError
-from usvit.experiments import model_of_record
+from usvit.experiments import model_record
 from usvit.models import FixedNetwork, resolve_networks, run_of_weights
+from usvit.records.run import TestedModel
 from usvit.training import seed_everything
 from usvit.upstream.config.test import HeadRule, TestConfig
 
@@ -32,9 +32,10 @@ class FixedClassifier(FixedNetwork):
         run = None if self.weights.metadata is None else run_of_weights(self.weights)
         return seen.of_parts("train", "upstream") if run is not None and run.kept_last_step else seen
 
-    def describe(self) -> dict[str, Any]:
+    def record(self) -> TestedModel:
         """Return the entry of ``run.json``."""
-        return {"name": self.name} | model_of_record(self.spec, self.n_parameters, None, self.weights, self.loaded)
+        model = model_record(self.spec, self.n_parameters, None, self.weights, self.loaded)
+        return TestedModel(**dict(model))
 
 
 def resolve_classifiers(config: TestConfig) -> list[FixedClassifier]:
@@ -63,4 +64,4 @@ def resolve_classifiers(config: TestConfig) -> list[FixedClassifier]:
 
 def joint_sha256_text(classifiers: list[FixedClassifier]) -> str:
     """Return a text that changes if a classifier, its weights, its classes or its preprocessing change."""
-    return json.dumps([[one.name, one.weights.sha256, one.classes, one.view.describe()] for one in classifiers])
+    return json.dumps([[one.name, one.weights.sha256, one.classes, one.view.record().content()] for one in classifiers])

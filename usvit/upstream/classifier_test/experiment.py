@@ -16,9 +16,10 @@ from usvit.data.splits import (
     unrecorded,
 )
 from usvit.errors import UsvitError
-from usvit.experiments import Experiment, RunDirectory, head_of_record, in_runs
+from usvit.experiments import Experiment, RunDirectory, in_runs, new_record
 from usvit.files import sha256_of_text, write_csv
-from usvit.records import ContaminationRecord, write_record
+from usvit.records import ContaminationRecord, RunRecord, save_record
+from usvit.records.run import Classifiers, Data
 from usvit.training import Device, resolve_device
 from usvit.upstream.classifier_test.classifiers import FixedClassifier, joint_sha256_text, resolve_classifiers
 from usvit.upstream.classifier_test.figures import Tested, disagreement, source_entry
@@ -32,7 +33,7 @@ from usvit.upstream.classifier_test.test_sets import (
     without_seen,
 )
 from usvit.upstream.config.test import TestConfig
-from usvit.upstream.records.test import TestRecord
+from usvit.upstream.records.test import TestedClassifier, TestMachine, TestRecord
 from usvit.upstream.reports.test_page import report_test
 
 logger = logging.getLogger(__name__)
@@ -111,20 +112,19 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
         classifier = setup.classifiers[0].name if len(setup.classifiers) == 1 else "several"
         return in_runs("test", sources, classifier.replace("=", "-"))
 
-    def describe(self, setup: ClassifierTestSetup) -> dict[str, Any]:
-        sources = [one.describe() for one in setup.sets]
-        return {
-            **head_of_record("test", self.default_out(setup), setup.config, setup.device, self.command),
-            "data": {
-                "sources": sources,
-                "sha256": sha256_of_text(str(sources)),
-                **({"contamination": [one.content() for one in setup.contamination]} if setup.contamination else {}),
-            },
-            "classifiers": {
-                "networks": [one.describe() for one in setup.classifiers],
-                "sha256": sha256_of_text(joint_sha256_text(setup.classifiers)),
-            },
-        }
+    def new_record(self, setup: ClassifierTestSetup) -> RunRecord:
+        sources = [one.record() for one in setup.sets]
+        data = Data(
+            sources=sources,
+            sha256=sha256_of_text(str([one.content() for one in sources])),
+            contamination=list(setup.contamination) or None,
+        )
+        classifiers = Classifiers(
+            networks=[one.record() for one in setup.classifiers],
+            sha256=sha256_of_text(joint_sha256_text(setup.classifiers)),
+        )
+        out = self.default_out(setup)
+        return new_record("test", out, setup.config, setup.device, self.command, data, classifiers=classifiers)
 
     def train(self, setup: ClassifierTestSetup, run: RunDirectory) -> list[Tested]:
         """Run every classifier over every set of images; nothing is trained."""
@@ -141,32 +141,29 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
     def conclude(self, setup: ClassifierTestSetup, run: RunDirectory, trained: list[Tested]) -> None:
         write_csv(run.path / "predictions.csv", pd.concat([one.predictions() for one in trained], ignore_index=True))
         write_csv(run.path / "per_class.csv", pd.concat([one.per_class() for one in trained], ignore_index=True))
-        write_record(
-            run.path / "test.json",
-            {
-                "classifiers": [_entry(one) for one in setup.classifiers],
-                "sources": [source_entry(one, setup.known, setup.config.leaks != "report") for one in setup.sets],
-                "results": [one.figures() for one in trained],
-                "disagreement": disagreement(trained),
-                "machine": {**setup.device.describe(), "batch_size": setup.config.batch_size},
-                **({"contamination": [one.content() for one in setup.contamination]} if setup.contamination else {}),
-            },
-            TestRecord,
+        result = TestRecord(
+            classifiers=[_entry(one) for one in setup.classifiers],
+            sources=[source_entry(one, setup.known, setup.config.leaks != "report") for one in setup.sets],
+            results=[one.figures() for one in trained],
+            disagreement=disagreement(trained),
+            machine=TestMachine(**dict(setup.device.record()), batch_size=setup.config.batch_size),
+            contamination=list(setup.contamination) or None,
         )
+        save_record(run.path / "test.json", result)
 
     def report(self, run: RunDirectory) -> None:
         report_test(run.path)
 
 
-def _entry(classifier: FixedClassifier) -> dict[str, Any]:
+def _entry(classifier: FixedClassifier) -> TestedClassifier:
     """Return the entry ``classifiers`` of ``test.json``."""
-    return {
-        "name": classifier.name,
-        "model": classifier.spec.name,
-        "heads": list(classifier.heads),
-        "n_classes": len(classifier.classes),
-        "classes_origin": classifier.classes_origin,
-        "parameters": classifier.n_parameters,
-        "weights": classifier.weights.describe(),
-        "preprocessing": classifier.view.describe(),
-    }
+    return TestedClassifier(
+        name=classifier.name,
+        model=classifier.spec.name,
+        heads=list(classifier.heads),
+        n_classes=len(classifier.classes),
+        classes_origin=classifier.classes_origin,
+        parameters=classifier.n_parameters,
+        weights=classifier.weights.record(),
+        preprocessing=classifier.view.record(),
+    )

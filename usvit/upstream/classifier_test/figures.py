@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from usvit.upstream.classifier_test.inference import ClassifierAnswers
 from usvit.upstream.classifier_test.matching import Matching
 from usvit.upstream.classifier_test.test_sets import TestImages
 from usvit.upstream.config.test import HeadRule
+from usvit.upstream.records.test import DisagreementMatrix, TestResult, TestSource
 
 TOP = 5
 GROUND_TRUTH = "labels"
@@ -41,26 +41,26 @@ class Tested:
         """Whether the decision is right, of shape (n,) bool."""
         return self.answers.rank == 1
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> TestResult:
         """Return the entry ``results`` of ``test.json``."""
         answers, groups = self.answers, self.test_set.groups()
         calibration = reliability(self.hits, answers.probability, groups)
         n_outputs = len(self.classifier.classes) if self.matching.kept is None else len(self.matching.kept)
         per_class = self.per_class()
-        return {
-            "classifier": self.row_name,
-            "source": self.test_set.label,
-            "rule": self.matching.rule,
-            "n_images": len(self.hits),
-            "n_outputs": n_outputs,
-            "top1": clustered_share(self.hits, groups),
-            "top5": clustered_share(answers.rank <= TOP, groups) if n_outputs > TOP else None,
-            "mean_class_accuracy": float(per_class.accuracy.mean()),
-            "nll": float(-answers.right_log_probability.mean()),
-            "ece": calibration.ece,
-            "ece_debiased": calibration.ece_debiased,
-            "images_per_second": self.images_per_second,
-        }
+        return TestResult(
+            classifier=self.row_name,
+            source=self.test_set.label,
+            rule=self.matching.rule,
+            n_images=len(self.hits),
+            n_outputs=n_outputs,
+            top1=clustered_share(self.hits, groups),
+            top5=clustered_share(answers.rank <= TOP, groups) if n_outputs > TOP else None,
+            mean_class_accuracy=float(per_class.accuracy.mean()),
+            nll=float(-answers.right_log_probability.mean()),
+            ece=calibration.ece,
+            ece_debiased=calibration.ece_debiased,
+            images_per_second=self.images_per_second,
+        )
 
     def per_class(self) -> pd.DataFrame:
         """Return the rows of ``per_class.csv``: the classes that have images, with their accuracy.
@@ -102,7 +102,7 @@ class Tested:
         )
 
 
-def disagreement(tested: Sequence[Tested]) -> list[dict[str, Any]]:
+def disagreement(tested: Sequence[Tested]) -> list[DisagreementMatrix]:
     """Return, for each source, the share of images that each pair of classifiers decides differently.
 
     The first row and column are the labels: the share of wrong decisions.
@@ -115,21 +115,21 @@ def disagreement(tested: Sequence[Tested]) -> list[dict[str, Any]]:
     return [_matrix(source, rows) for source, rows in by_source.items() if len(rows) > 1]
 
 
-def _matrix(source: str, rows: Sequence[Tested]) -> dict[str, Any]:
+def _matrix(source: str, rows: Sequence[Tested]) -> DisagreementMatrix:
     decided = [np.array(one.classifier.classes)[one.answers.predicted] for one in rows]
     share = np.zeros((len(rows) + 1, len(rows) + 1))
     for at, one in enumerate(rows, start=1):
         share[0, at] = share[at, 0] = 1 - one.hits.mean()
     for a, b in combinations(range(len(rows)), 2):
         share[a + 1, b + 1] = share[b + 1, a + 1] = (decided[a] != decided[b]).mean()
-    return {
-        "source": source,
-        "names": [GROUND_TRUTH, *(one.row_name for one in rows)],
-        "share": [[float(value) for value in row] for row in share],
-    }
+    return DisagreementMatrix(
+        source=source,
+        names=[GROUND_TRUTH, *(one.row_name for one in rows)],
+        share=[[float(value) for value in row] for row in share],
+    )
 
 
-def source_entry(test_set: TestImages, known: Mapping[str, str], drops: bool) -> dict[str, Any]:
+def source_entry(test_set: TestImages, known: Mapping[str, str], drops: bool) -> TestSource:
     """Return the entry ``sources`` of ``test.json``.
 
     Args:
@@ -139,15 +139,15 @@ def source_entry(test_set: TestImages, known: Mapping[str, str], drops: bool) ->
     """
     source = test_set.source
     groups = test_set.groups()
-    return {
-        "source": test_set.label,
-        "n_images": len(test_set.images),
-        "n_groups": len(np.unique(groups)),
-        "n_classes": len(source.classes),
-        "n_classes_with_images": len({label for labels in test_set.labels() for label in labels}),
-        "left_out": source.left_out,
-        "seen": test_set.seen,
-        "seen_dropped": drops,
-        "several_labels": source.multi is not None,
-        "leaks": dict(known),
-    }
+    return TestSource(
+        source=test_set.label,
+        n_images=len(test_set.images),
+        n_groups=len(np.unique(groups)),
+        n_classes=len(source.classes),
+        n_classes_with_images=len({label for labels in test_set.labels() for label in labels}),
+        left_out=source.left_out,
+        seen=test_set.seen,
+        seen_dropped=drops,
+        several_labels=source.multi is not None,
+        leaks=dict(known),
+    )

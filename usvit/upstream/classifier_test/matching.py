@@ -7,6 +7,7 @@ all 1,000 classes is right if it maps to the image's class).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,14 @@ OPEN_LISTS = ("folder", "shards", "data")
 """Sources whose list of classes is what happens to be there: a missing class is one without images."""
 
 
+Rule = Literal["all", "subset", "mapped"]
+
+
 @dataclass(frozen=True)
 class Matching:
     """The competing outputs of one classifier for one test set, and the right ones."""
 
-    rule: str
+    rule: Rule
     """``all``, ``subset`` or ``mapped`` (``TestResult.rule``)."""
     kept: Ints | None
     """Competing outputs in ascending order, of shape (M,); None for all."""
@@ -62,7 +66,8 @@ def match(name: str, classes: tuple[str, ...], source: UpstreamDataset, label: s
             "classifier's classes, remove those that it does not have, or choose another classifier."
         )
     right = [sorted({number[answer] for answer in answers[one]}) for one in source.classes]
-    rule, kept = "all", None
+    rule: Rule = "all"
+    kept = None
     if source.answers is not None:
         rule = "mapped"
     elif set(source.classes) != set(classes) and _restricts(config, label):

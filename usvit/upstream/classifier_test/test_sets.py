@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from usvit.data.datasets import Manifest, ManifestSource, UpstreamDataset, draw,
 from usvit.data.splits import SeenImages, in_seen_groups
 from usvit.errors import LeakageError, UsvitError
 from usvit.progress import Progress
+from usvit.records.model import SourceRecord
 from usvit.seeding import derive_seed
 from usvit.upstream.config.pretrain import SourceConfig
 from usvit.upstream.config.test import TestConfig
@@ -45,9 +45,10 @@ class TestImages:
         groups = self.images.groups
         return np.arange(len(self.images)) if groups is None else groups
 
-    def describe(self) -> dict[str, Any]:
+    def record(self) -> SourceRecord:
         """Return the entry of ``run.json``, without the path of the images."""
-        return {"label": self.label, **self.images.describe(), "tested": len(self.images), "seen": self.seen}
+        images = self.images.record().content()
+        return SourceRecord(label=self.label, **images, tested=len(self.images), seen=self.seen)
 
 
 def open_sets(config: TestConfig, roots: dict[str, Path], progress: Progress) -> list[TestImages]:

@@ -147,7 +147,7 @@ def _print(outcome: "RunResult[TransferRecord]") -> None:
         if images.n_val < FEW:
             advice = " Set source.val to a split, or source.val_share to a larger share." if not of_card else ""
             print(f"Warning: {images.n_val} images are too few for a reliable choice.{advice}")
-    if result.weights.get("source") == "scratch":
+    if result.weights.source == "scratch":
         print("Warning: the initial weights are random (scratch). Pass pre-trained weights with --weights.")
     if result.recommended is not None:
         _print_recommended(result.recommended)

@@ -6,13 +6,14 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from usvit.models import Cost, ModelSpec, foundation_models
-from usvit.records import ModelMetadata, SeenCollectionRecord
+from usvit.records import ModelMetadata, SeenCollectionRecord, WeightsRecord
+from usvit.records.model import TeacherRecord
 from usvit.training import TrainingTask
 from usvit.upstream.config.pretrain import PretrainConfig
 
@@ -70,8 +71,8 @@ class UpstreamModel:
     architecture: str
     weights_sha256: str | None
     """Hash of its file; None if it was never trained."""
-    weights: dict[str, Any] | None = None
-    """Origin of its weights, from ``Weights.describe``."""
+    weights: WeightsRecord | None = None
+    """Origin of its weights."""
     metadata: ModelMetadata | None = field(default=None, repr=False)
     """Its model metadata, if usvit trained it."""
     path: Path | None = None
@@ -82,23 +83,23 @@ class UpstreamModel:
         """Description for messages if this network was trained but its metadata does not list the images; else None."""
         if self.metadata is not None or self.weights_sha256 is None:
             return None
-        return f"the {self.role} {(self.weights or {}).get('name') or self.architecture}"
+        return f"the {self.role} {(self.weights and self.weights.name) or self.architecture}"
 
     @property
     def collections(self) -> tuple[SeenCollectionRecord, ...]:
         """Published lists of its data sets, if its weights are those of a foundation model."""
-        entry = foundation_models().get(str((self.weights or {}).get("upstream")))
+        entry = foundation_models().get(str(self.weights and self.weights.upstream))
         return () if self.metadata is not None or entry is None else (entry.seen_collection(),)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the entries of ``run.json`` and ``model.json``, without the path, which is valid on one machine."""
-        return {
-            "role": self.role,
-            "architecture": self.architecture,
-            "weights_sha256": self.weights_sha256,
-            "source": self.metadata and self.metadata.source,
-            "weights": self.weights,
-        }
+    def record(self) -> TeacherRecord:
+        """Return the entry of ``run.json`` and ``model.json``, without the path, which is valid on one machine."""
+        return TeacherRecord(
+            role=self.role,
+            architecture=self.architecture,
+            weights_sha256=self.weights_sha256,
+            source=None if self.metadata is None else self.metadata.source,
+            weights=self.weights,
+        )
 
 
 class PretrainingTask(TrainingTask):

@@ -154,5 +154,5 @@ def make_teacher(
             load_head(model, weights, n_classes, who, HINT)
     mean, std = input_statistics(spec, weights)
     bf16 = resolve_device(config.device, config.precision).precision == "bf16"
-    origin = UpstreamModel("teacher", spec.name, weights.sha256, weights.describe(), weights.metadata, weights.path)
+    origin = UpstreamModel("teacher", spec.name, weights.sha256, weights.record(), weights.metadata, weights.path)
     return Teacher(model, image_size=size, mean=mean, std=std, student=student, device=device, bf16=bf16, origin=origin)

@@ -16,10 +16,10 @@ from usvit.data.datasets import UpstreamDataset, made_on_the_fly
 from usvit.data.loading import readable
 from usvit.data.near_duplicates import CompactDescriptions
 from usvit.data.splits import write_seen
-from usvit.experiments import Experiment, RunDirectory, RunResult, tensor_bytes, write_model
+from usvit.experiments import Experiment, Learnt, RunDirectory, RunResult, tensor_bytes, write_model
 from usvit.files import read_csv, sha256_of_text, write_bytes, write_csv
 from usvit.progress import NO_PROGRESS, Progress
-from usvit.records import ModelMetadata, load_record, write_record
+from usvit.records import ModelMetadata, RunRecord, load_record, save_record
 from usvit.resources import process_rank, said_once
 from usvit.training import (
     FitResult,
@@ -37,9 +37,9 @@ from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.model_metadata import upstream_metadata
 from usvit.upstream.pretraining_run.batches import training_batches
 from usvit.upstream.pretraining_run.exclusions import EXCLUDED, EXCLUDED_VAL, without_near_duplicates
-from usvit.upstream.pretraining_run.setup import PretrainingSetup, default_out, describe, new_task, prepare
+from usvit.upstream.pretraining_run.setup import PretrainingSetup, default_out, new_task, prepare, run_record
 from usvit.upstream.pretraining_run.validation import validation_of
-from usvit.upstream.records.training import PretrainRecord
+from usvit.upstream.records.training import KeptWeights, PretrainRecord
 from usvit.upstream.reports.training_page import report_upstream
 from usvit.upstream.sources.near_duplicates import descriptions_of_source
 
@@ -84,8 +84,8 @@ class Pretraining(Experiment[PretrainingSetup, None, PretrainRecord]):
     def default_out(self, setup: PretrainingSetup) -> Path:
         return default_out(self.config)
 
-    def describe(self, setup: PretrainingSetup) -> dict[str, Any]:
-        return describe(setup, self.command)
+    def new_record(self, setup: PretrainingSetup) -> RunRecord:
+        return run_record(setup, self.command)
 
     @contextmanager
     def opened(self, setup: PretrainingSetup) -> Iterator[RunDirectory]:
@@ -93,7 +93,7 @@ class Pretraining(Experiment[PretrainingSetup, None, PretrainRecord]):
         with ExitStack() as stack:
             found: list[RunDirectory] = []
 
-            def begin() -> dict[str, Any]:
+            def begin() -> RunRecord:
                 found.append(stack.enter_context(super(Pretraining, self).opened(setup)))
                 return found[0].record
 
@@ -184,7 +184,7 @@ def _metadata(
     result: FitResult,
     weights_sha256: str,
     progress: Progress,
-) -> dict[str, Any]:
+) -> ModelMetadata:
     """Write the record of the training and validation images, and return the metadata of the fold's network."""
     hashes: dict[str, list[str]] = {"train": []}
     unhashed: set[str] = set()
@@ -205,17 +205,15 @@ def _metadata(
         described=described,
         name=images[0].name,
     )
-    run.enter(fold, result.describe())
-    metadata = upstream_metadata(setup, fold, images[0], result, weights_sha256, seen)
-    if setup.learnt_from:
-        metadata["learnt_from"] = [one.describe() for one in setup.learnt_from]
-    return metadata
+    run.enter(result.record(fold))
+    learnt = Learnt(result, weights_sha256, seen)
+    return upstream_metadata(setup, fold, images[0], learnt, [one.record() for one in setup.learnt_from])
 
 
-def _identity(record: dict[str, Any], fold: int) -> str:
+def _identity(record: RunRecord, fold: int) -> str:
     """Return the hash of everything that the checkpoint of a fold must have been made with."""
-    others, weights = record.get("learnt_from", {}), record["model"]["weights"].get("sha256")
-    return sha256_of_text(str((record["config_sha256"], record["data"]["sha256"], weights, others.get("sha256"), fold)))
+    others = record.learnt_from and record.learnt_from.sha256
+    return sha256_of_text(str((record.config_sha256, record.data.sha256, record.model.weights.sha256, others, fold)))
 
 
 def _write_figures(setup: PretrainingSetup, run: RunDirectory) -> None:
@@ -225,9 +223,9 @@ def _write_figures(setup: PretrainingSetup, run: RunDirectory) -> None:
         history = read_csv(run.fold(fold) / "history.csv", text=False)
         kept = history[history.step == load_record(run.fold(fold) / "model.json", ModelMetadata).best_step]
         row = (kept if len(kept) else history).iloc[-1]
-        folds.append({"fold": fold, **{key: _number(value) for key, value in row.items()}})
-    content = {"kept": folds}
-    write_record(run.path / "pretrain.json", content, PretrainRecord)
+        figures = {str(key): _number(value) for key, value in row.items()}
+        folds.append(KeptWeights.model_validate({"fold": fold, **figures}))
+    save_record(run.path / "pretrain.json", PretrainRecord(kept=folds))
 
 
 def _number(value: Any) -> float | int | None:

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -15,7 +14,7 @@ from usvit.data.datasets import Manifest, ManifestSource, UpstreamDataset, card_
 from usvit.data.splits import folds_sha256, make_folds, rows_of_split
 from usvit.data.transforms import DeviceViews
 from usvit.errors import UsvitError, unknown
-from usvit.experiments import adapt, head_of_record, in_runs, model_of_record, new_model_with_report
+from usvit.experiments import adapt, in_runs, model_record, new_model_with_report, new_record
 from usvit.files import sha256_of_text
 from usvit.models import (
     Cost,
@@ -34,6 +33,8 @@ from usvit.models import (
     resolve_weights,
 )
 from usvit.progress import Progress
+from usvit.records import RunRecord
+from usvit.records.run import Data, Decoded, Folds, LearntFrom
 from usvit.training import Device, resolve_device
 from usvit.upstream.config.pretrain import PretrainConfig, SourceConfig
 from usvit.upstream.pretraining.task import UNLABELLED, PretrainingTask, TaskContext, UpstreamModel, make_task
@@ -162,7 +163,7 @@ def _origin_of_layer_scale(spec: ModelSpec, weights: Weights | None) -> tuple[Up
     if weights is None:
         return ()
     role = "source of LayerScale"
-    return (UpstreamModel(role, spec.name, weights.sha256, weights.describe(), weights.metadata, weights.path),)
+    return (UpstreamModel(role, spec.name, weights.sha256, weights.record(), weights.metadata, weights.path),)
 
 
 def _cost(task: PretrainingTask, config: PretrainConfig) -> Cost | None:
@@ -216,31 +217,36 @@ def new_task(setup: PretrainingSetup, fold: int, n_images: int, device: torch.de
     return make_task(setup.config)(context, network)
 
 
-def describe(setup: PretrainingSetup, command: str) -> dict[str, Any]:
+def run_record(setup: PretrainingSetup, command: str) -> RunRecord:
     """Return the content of ``run.json`` before the training begins."""
-    sources = [source.describe() for source in setup.sources]
-    validation = None if setup.validation is None else setup.validation.describe()
-    read: tuple[Any, ...] = (sources, validation)
-    excluded = {}
-    if setup.downstream is not None:
-        excluded = {"exclude": setup.downstream.describe()}
-        read = (*read, excluded["exclude"])
-    others = [one.describe() for one in setup.learnt_from]
-    folds = {"n": len(setup.sources)} | ({} if setup.folds is None else {"sha256": folds_sha256(setup.folds)})
-    return {
-        **head_of_record("pretrain", default_out(setup.config), setup.config, setup.device, command),
-        "data": {
-            "sources": sources,
-            "validation": validation,
-            "classes": list(setup.classes),
-            **excluded,
-            **({} if setup.config.decoded_size is None else {"decoded": {"longest_side": setup.config.decoded_size}}),
-            "sha256": sha256_of_text(str(read)),
-        },
-        **({"learnt_from": {"networks": others, "sha256": sha256_of_text(str(others))}} if others else {}),
-        "folds": folds,
-        "model": model_of_record(setup.spec, setup.n_parameters, setup.tuned, setup.weights, setup.loaded),
-    }
+    sources = [source.record() for source in setup.sources]
+    validation = None if setup.validation is None else setup.validation.record()
+    excluded = None if setup.downstream is None else setup.downstream.record()
+    read: tuple[object, ...] = ([one.content() for one in sources], validation and validation.content())
+    if excluded is not None:
+        read = (*read, excluded.content())
+    data = Data(
+        sources=sources,
+        validation=validation,
+        classes=list(setup.classes),
+        exclude=excluded,
+        decoded=None if setup.config.decoded_size is None else Decoded(longest_side=setup.config.decoded_size),
+        sha256=sha256_of_text(str(read)),
+    )
+    others = [one.record() for one in setup.learnt_from]
+    hashed = sha256_of_text(str([one.content() for one in others]))
+    folds = Folds(n=len(setup.sources), sha256=None if setup.folds is None else folds_sha256(setup.folds))
+    return new_record(
+        "pretrain",
+        default_out(setup.config),
+        setup.config,
+        setup.device,
+        command,
+        data,
+        learnt_from=LearntFrom(networks=others, sha256=hashed) if others else None,
+        folds=folds,
+        model=model_record(setup.spec, setup.n_parameters, setup.tuned, setup.weights, setup.loaded),
+    )
 
 
 def _sources(

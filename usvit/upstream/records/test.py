@@ -1,11 +1,12 @@
 """``test.json`` and the rows of its ``predictions.csv``: fixed classifiers on labelled images."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, key, optional
-from usvit.records.model import ContaminationRecord, TestPreprocessing
+from usvit.records.model import ContaminationRecord, TestPreprocessing, WeightsRecord
+from usvit.records.run import DeviceRecord
 from usvit.records.tables import CsvRow
 from usvit.records.values import ShareValue
 
@@ -24,7 +25,7 @@ class TestedClassifier(Record):
     n_classes: Count = key(minimum=2)
     classes_origin: Text = key("Where the names of its classes come from.")
     parameters: Count
-    weights: dict[str, Any] = key(required=["source", "name", "sha256"])
+    weights: WeightsRecord
     preprocessing: TestPreprocessing
 
 
@@ -81,13 +82,9 @@ class DisagreementMatrix(Record):
     share: list[list[Share]] = key("Symmetric, with zeros on the diagonal.")
 
 
-class TestMachine(Record):
+class TestMachine(DeviceRecord):
     """The machine on which the images per second were measured."""
 
-    type: Name
-    name: Text
-    precision: Name
-    threads: Count
     batch_size: Count
 
 
@@ -100,11 +97,11 @@ class TestRecord(FileRecord):
     sources: list[TestSource] = key(minItems=1)
     results: list[TestResult] = key(minItems=1)
     disagreement: list[DisagreementMatrix] = key("One entry for each source; empty for a single classifier and head.")
+    machine: TestMachine
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
         "Tested data sets that a foundation model behind a classifier was pre-trained on (--allow-contaminated).",
         minItems=1,
     )
-    machine: TestMachine
 
 
 class TestRow(CsvRow):

@@ -1,12 +1,13 @@
 """``pretrain.json`` and ``transfer.json``: results of runs that train or evaluate initial weights."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
 from usvit.estimate import Estimate
 from usvit.records.base import Classes, Count, FileRecord, Fold, Name, Number, Record, Share, Text, key, optional
-from usvit.records.model import TUNE, ContaminationRecord
+from usvit.records.compare import McNemar
+from usvit.records.model import TUNE, ContaminationRecord, WeightsRecord
 
 
 class KeptWeights(Record):
@@ -81,7 +82,10 @@ class TransferRow(Record):
     first_draw: TransferEstimate | None = optional(
         "Accuracy of the first draw with the interval over test images, only for fewshot."
     )
+    l2: Number | None = optional(exclusiveMinimum=0)
     mean_average_precision: Share | None = optional(null=True)
+    k: Count | None = optional(minimum=1)
+    intervals: RetrievalIntervals | None = optional()
     map_conditioned: Share | None = optional(
         "Mean average precision of keys ranked by the cosine and the predicted coarse class (Touvron 2022, eq. 2.5), "
         "for retrieval with coarse classes.",
@@ -91,9 +95,6 @@ class TransferRow(Record):
         "Mean average precision if keys of the query's true coarse class are ranked first.", null=True
     )
     coarse_accuracy: Share | None = optional("Accuracy of the predicted coarse class.")
-    intervals: RetrievalIntervals | None = optional()
-    l2: Number | None = optional(exclusiveMinimum=0)
-    k: Count | None = optional(minimum=1)
     cell: Text | None = optional()
 
 
@@ -111,14 +112,14 @@ class UpstreamValidation(Record):
 class Chosen(Record):
     """Settings chosen on the validation images, and the figures there."""
 
-    l2: Number | None = optional()
     k: Count | None = optional()
+    l2: Number | None = optional()
     draw: Count | None = optional()
     sigma: Number | None = optional()
     cell: Text | None = optional()
+    val_accuracy: Share | None = optional(null=True)
     n_cells: Count | None = optional()
     final: Text | None = optional(null=True)
-    val_accuracy: Share | None = optional(null=True)
     leave_one_out_accuracy: Number | None = optional()
     clusters: Count | None = optional("Number of clusters.")
 
@@ -145,7 +146,7 @@ class ChoiceDifference(Record):
     """Difference between the two choices on the test images."""
 
     accuracy: TransferEstimate
-    mcnemar: dict[str, Any] | None
+    mcnemar: McNemar | None
 
 
 class Recommended(Record):
@@ -169,7 +170,7 @@ class TransferRecord(FileRecord):
     model: Name
     tune: Name = key(enum=TUNE)
     image_size: Count = key(minimum=32)
-    weights: dict[str, Any] = key(required=["source", "name", "sha256"])
+    weights: WeightsRecord
     upstream: UpstreamValidation
     summary: list[TransferRow] = key(
         "The printed table. The predictions are those of the last line; for fewshot, those of its first draw.",
@@ -178,8 +179,8 @@ class TransferRecord(FileRecord):
     chosen: Chosen
     predictions: Name | None = key(enum=["predictions.csv", None])
     predictions_missing: Text | None = key("Reason why there is no predictions.csv.")
+    recommended: Recommended | None = key("Choice among upstream networks; null for a single one.")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
         "Tested data sets that a foundation model behind the weights was pre-trained on (--allow-contaminated).",
         minItems=1,
     )
-    recommended: Recommended | None = key("Choice among upstream networks; null for a single one.")

@@ -5,25 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from usvit.documents import (
-    Block,
-    Cell,
-    Document,
-    DocumentSection,
-    Facts,
-    Note,
-    Paragraph,
-    Table,
-    Words,
-    code,
-    html_page,
-    numbers,
-)
+import usvit.documents as doc
 from usvit.files import write_text
 from usvit.records import RunRecord, fitting, load_record
-from usvit.reports import capitalized, decimals, read_csv, repeat_section, state_notes
+from usvit.reports import decimals, read_csv, repeat_section, state_notes
 from usvit.upstream.records.test import DisagreementMatrix, TestedClassifier, TestPreprocessing, TestRecord, TestSource
-from usvit.wording import listed, plural
+from usvit.wording import capitalized, listed, plural
 
 HARDEST = 5
 """Classes that the page names for each classifier and source."""
@@ -66,13 +53,13 @@ def write_test_report(run_dir: Path) -> Path:
     result = load_record(run_dir / "test.json", TestRecord)
     with fitting(run_dir):
         table = read_csv(run_dir / "per_class.csv", text=False, needed=["classifier", "source", "class", "accuracy"])
-        page = html_page(test_document(record, result, _hardest(table)))
+        page = doc.html_page(test_document(record, result, _hardest(table)))
     path = run_dir / "report.html"
     write_text(path, page)
     return path
 
 
-def test_document(record: RunRecord, result: TestRecord, hardest: Hardest | None = None) -> Document:
+def test_document(record: RunRecord, result: TestRecord, hardest: Hardest | None = None) -> doc.Document:
     """Build the document of a test of fixed classifiers.
 
     Args:
@@ -82,9 +69,9 @@ def test_document(record: RunRecord, result: TestRecord, hardest: Hardest | None
     """
     tested = listed(one.name for one in result.classifiers)
     said = f"Nothing was trained or chosen. Tested: {tested}, on {listed(one.source for one in result.sources)}."
-    lead: list[Block] = [Paragraph(said), *state_notes(record, record.data.contamination)]
+    lead: list[doc.Block] = [doc.Paragraph(said), *state_notes(record, record.data.contamination)]
     lead += [
-        Note(
+        doc.Note(
             f"{one.source}: a classifier was trained on {one.seen:,} of these images, or on others of their groups, so "
             "the figures of this source are not those of new images."
         )
@@ -97,11 +84,11 @@ def test_document(record: RunRecord, result: TestRecord, hardest: Hardest | None
             "Share of the same images that two classifiers decide differently. The row of the labels is the share of "
         )
         matrices = [_disagreement(matrix) for matrix in result.disagreement]
-        blocks: list[Block] = [Paragraph(f"{said}wrong decisions."), *matrices]
-        sections.append(DocumentSection("Disagreement", blocks, "disagreement"))
+        blocks: list[doc.Block] = [doc.Paragraph(f"{said}wrong decisions."), *matrices]
+        sections.append(doc.DocumentSection("Disagreement", blocks, "disagreement"))
     classifiers = [_classifier(one, result.sources[0]) for one in result.classifiers]
-    sections.append(DocumentSection("Classifiers", classifiers, "classifiers"))
-    return Document(
+    sections.append(doc.DocumentSection("Classifiers", classifiers, "classifiers"))
+    return doc.Document(
         title=record.name,
         kind=f"Test of {plural(len(result.classifiers), 'fixed classifier')}",
         lead=lead,
@@ -113,18 +100,18 @@ def test_document(record: RunRecord, result: TestRecord, hardest: Hardest | None
 test_document.__test__ = False  # type: ignore[attr-defined]  # for pytest: this is no test
 
 
-def _images(result: TestRecord) -> DocumentSection:
-    rows: list[tuple[Cell, ...]] = [
+def _images(result: TestRecord) -> doc.DocumentSection:
+    rows: list[tuple[doc.Cell, ...]] = [
         (
             *(one.source, one.n_images, one.n_groups, f"{one.n_classes_with_images:,} of {one.n_classes:,}"),
             *(one.left_out, _seen(one)),
         )
         for one in result.sources
     ]
-    heads = numbers("Images", "Patients or clusters", "Classes with images", "Without a usable label")
-    heads += numbers("Seen in training")
-    table = Table("Images", ["Source", *heads], rows, "All classifiers were tested on the same images.")
-    return DocumentSection("Images", [table], "images")
+    heads = doc.numbers("Images", "Patients or clusters", "Classes with images", "Without a usable label")
+    heads += doc.numbers("Seen in training")
+    table = doc.Table("Images", ["Source", *heads], rows, "All classifiers were tested on the same images.")
+    return doc.DocumentSection("Images", [table], "images")
 
 
 def _seen(one: TestSource) -> str:
@@ -133,9 +120,9 @@ def _seen(one: TestSource) -> str:
     return f"{one.seen:,}{'' if not one.seen else ', dropped' if one.seen_dropped else ', tested'}"
 
 
-def _results(result: TestRecord, hardest: Hardest) -> DocumentSection:
+def _results(result: TestRecord, hardest: Hardest) -> doc.DocumentSection:
     machine = result.machine
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[tuple[doc.Cell, ...]] = [
         (
             *(row.classifier, row.source, row.top1, "–" if row.top5 is None else row.top5),
             *(decimals(row.mean_class_accuracy), decimals(row.nll), decimals(row.ece), decimals(row.ece_debiased)),
@@ -143,13 +130,13 @@ def _results(result: TestRecord, hardest: Hardest) -> DocumentSection:
         )
         for row in result.results
     ]
-    heads = numbers("Top-1", "Top-5", "Mean over classes", "NLL", "ECE")
-    heads += numbers("Debiased ECE", "Images/s", detail=True)
+    heads = doc.numbers("Top-1", "Top-5", "Mean over classes", "NLL", "ECE")
+    heads += doc.numbers("Debiased ECE", "Images/s", detail=True)
     methods = listed(dict.fromkeys(row.top1.method for row in result.results))
-    table = Table("Test figures", ["Classifier", "Source", *heads], rows, f"95 % intervals: {methods}.")
-    blocks: list[Block] = [table]
+    table = doc.Table("Test figures", ["Classifier", "Source", *heads], rows, f"95 % intervals: {methods}.")
+    blocks: list[doc.Block] = [table]
     blocks += [
-        Paragraph(f"{row.classifier}, {row.source}: {row.top1.warning}.", small=True)
+        doc.Paragraph(f"{row.classifier}, {row.source}: {row.top1.warning}.", small=True)
         for row in result.results
         if row.top1.warning
     ]
@@ -159,15 +146,18 @@ def _results(result: TestRecord, hardest: Hardest) -> DocumentSection:
         f"value is without this part. Images/s include reading and resizing, on {machine.name} ({machine.type}, "
         f"{machine.precision}, batches of {machine.batch_size}); all heads of a network share one pass."
     )
-    blocks += [Paragraph(said, small=True), DocumentSection("Rules of the decision", [Facts([*_rules(result)])])]
+    blocks += [
+        doc.Paragraph(said, small=True),
+        doc.DocumentSection("Rules of the decision", [doc.Facts([*_rules(result)])]),
+    ]
     if hardest:
         caption = "Accuracy and number of images; per_class.csv holds all classes."
         name = "Classes with the lowest accuracy"
-        table = Table(
+        table = doc.Table(
             name, ["Classifier", "Source", "Classes"], [(*key, words) for key, words in hardest.items()], caption
         )
-        blocks.append(DocumentSection(name, [table]))
-    return DocumentSection("Results", blocks, "results")
+        blocks.append(doc.DocumentSection(name, [table]))
+    return doc.DocumentSection("Results", blocks, "results")
 
 
 def _rules(result: TestRecord) -> Iterator[tuple[str, str]]:
@@ -179,24 +169,24 @@ def _rules(result: TestRecord) -> Iterator[tuple[str, str]]:
             yield one.source, "A decision is right if it is any of the labels of the image."
 
 
-def _disagreement(matrix: DisagreementMatrix) -> Table:
-    rows: list[tuple[Cell, ...]] = [
+def _disagreement(matrix: DisagreementMatrix) -> doc.Table:
+    rows: list[tuple[doc.Cell, ...]] = [
         (name, *(f"{share:.3f}" for share in shares)) for name, shares in zip(matrix.names, matrix.share, strict=True)
     ]
-    return Table(f"Disagreement on {matrix.source}", ["", *numbers(*matrix.names)], rows, matrix.source)
+    return doc.Table(f"Disagreement on {matrix.source}", ["", *doc.numbers(*matrix.names)], rows, matrix.source)
 
 
-def _classifier(one: TestedClassifier, source: TestSource) -> DocumentSection:
-    weights: Words = ", ".join(filter(None, [one.weights.get("source"), one.weights.get("name")]))
-    if sha256 := one.weights.get("sha256"):
-        weights = (weights, ", SHA-256 ", code(sha256))
+def _classifier(one: TestedClassifier, source: TestSource) -> doc.DocumentSection:
+    weights: doc.Words = ", ".join(filter(None, [one.weights.source, one.weights.name]))
+    if sha256 := one.weights.sha256:
+        weights = (weights, ", SHA-256 ", doc.code(sha256))
     network = f"{one.model}, {one.parameters:,} parameters, {one.n_classes:,} classes ({one.classes_origin})"
-    facts: list[tuple[str, Words]] = [("Network", network), ("Weights", weights)]
+    facts: list[tuple[str, doc.Words]] = [("Network", network), ("Weights", weights)]
     if one.heads[0]:
         facts.append(("Heads", "; ".join(HEADS[head] for head in one.heads if head)))
     facts.append(("Input", _input(one.preprocessing)))
     facts.append(("Images it was trained on", capitalized(source.leaks[one.name])))
-    return DocumentSection(one.name, [Facts(facts)])
+    return doc.DocumentSection(one.name, [doc.Facts(facts)])
 
 
 def _input(one: TestPreprocessing) -> str:

@@ -7,30 +7,13 @@ from typing import Any
 
 import pandas as pd
 
+import usvit.documents as doc
 from usvit.data.splits import seen_by, together, unrecorded
-from usvit.documents import (
-    Block,
-    Cell,
-    Document,
-    DocumentSection,
-    Facts,
-    Figure,
-    Listing,
-    Note,
-    Paragraph,
-    Plot,
-    Table,
-    Words,
-    code,
-    html_page,
-    numbers,
-    strong,
-)
 from usvit.files import write_text
 from usvit.records import ModelMetadata, RunRecord, fitting, load_record
+from usvit.records.model import TrainingRecord
 from usvit.reports import (
     best_steps,
-    capitalized,
     decimals,
     energy_estimate,
     loss_curves,
@@ -41,7 +24,7 @@ from usvit.reports import (
 )
 from usvit.upstream.records.training import PretrainRecord, Recommended, TransferRecord
 from usvit.upstream.reports.transfer_figures import tried_plot
-from usvit.wording import listed, plural
+from usvit.wording import capitalized, listed, plural
 
 _NOT_FIGURES = {"fold", "step", "epoch", "lr", "images_per_second"}
 _SHOWN_CELLS = 40
@@ -53,7 +36,7 @@ _SHOWN_CLASSES = 20
 class UpstreamContent:
     """Content of the page in addition to ``run.json`` and the figures of the run."""
 
-    losses: dict[int, Plot]
+    losses: dict[int, doc.Plot]
     lineage: tuple[str, ...]
     """Earlier training of the initial weights, oldest stage first."""
     n_seen: int
@@ -61,7 +44,7 @@ class UpstreamContent:
     unrecorded: str | None
     left_out: int = 0
     """Pre-training only: images excluded as near-duplicates of a data set's images, over all folds."""
-    tried: Plot | None = None
+    tried: doc.Plot | None = None
     """Transfer only: validation accuracy of the settings that were tried."""
     cells: tuple[tuple[str, float | None, bool], ...] = ()
     """Fine-tuning over a sweep only: name, validation accuracy and choice of each cell."""
@@ -92,7 +75,7 @@ def write_upstream_report(run_dir: Path) -> Path:
         else:
             transferred = load_record(run_dir / "transfer.json", TransferRecord)
             document = _transfer(record, transferred, _content(run_dir, record, pretraining=False))
-        page = html_page(document)
+        page = doc.html_page(document)
     path = run_dir / "report.html"
     write_text(path, page)
     return path
@@ -138,107 +121,108 @@ def _of_transfer(run_dir: Path) -> dict[str, Any]:
     }
 
 
-def _stages(lineage: list[dict[str, Any]]) -> Iterator[str]:
+def _stages(lineage: list[TrainingRecord]) -> Iterator[str]:
     for one in lineage:
-        source = one.get("source") or {}
-        images = f" ({source['images']:,} images)" if "images" in source else ""
+        images = f" ({one.source.images:,} images)" if one.source else ""
         yield (
-            f"{one.get('stage', 'training')}: {one.get('objective') or 'supervised'}, recipe {one.get('recipe')}, "
-            f"{one.get('steps', 0):,} steps on {source.get('name', 'images that are not recorded')}{images}"
+            f"{one.stage or 'training'}: {one.objective or 'supervised'}, recipe {one.recipe}, {one.steps or 0:,} "
+            f"steps on {one.source.name if one.source else 'images that are not recorded'}{images}"
         )
 
 
 def _document(
-    record: RunRecord, content: UpstreamContent, kind: str, lead: Words, sections: list[DocumentSection], files: str
-) -> Document:
+    record: RunRecord,
+    content: UpstreamContent,
+    kind: str,
+    lead: doc.Words,
+    sections: list[doc.DocumentSection],
+    files: str,
+) -> doc.Document:
     """Build the document of either kind from its own sections."""
     recipe = "" if record.config.recipe == "none" else f", recipe {record.config.recipe}"
     notes = state_notes(record, record.data.contamination)
-    notes += [Note(content.unrecorded)] if content.unrecorded else []
+    notes += [doc.Note(content.unrecorded)] if content.unrecorded else []
     several = (record.folds.n or 1) > 1
     if content.losses:
         sections = [*sections, training_section(record, content.losses, energy_estimate(record), several=several)]
-    return Document(
+    return doc.Document(
         title=record.name,
         kind=f"{kind}{recipe}",
-        lead=[Paragraph(lead), *notes],
+        lead=[doc.Paragraph(lead), *notes],
         sections=[*sections, repeat_section(record)],
         made_from=f"run.json and {files} of this run",
     )
 
 
-def _lineage(content: UpstreamContent) -> list[Block]:
+def _lineage(content: UpstreamContent) -> list[doc.Block]:
     if not content.lineage:
         return []
-    return [DocumentSection("Earlier training of the initial weights", [Listing(content.lineage, ordered=True)])]
+    return [
+        doc.DocumentSection("Earlier training of the initial weights", [doc.Listing(content.lineage, ordered=True)])
+    ]
 
 
-def _pretraining(record: RunRecord, result: PretrainRecord, content: UpstreamContent) -> Document:
-    results: list[Block] = [_kept(record, result)]
+def _pretraining(record: RunRecord, result: PretrainRecord, content: UpstreamContent) -> doc.Document:
+    results: list[doc.Block] = [_kept(record, result)]
     if record.model.weights.source != "scratch":
         results += _lineage(content)
-    images: list[Block] = [_sources(record, content)]
+    images: list[doc.Block] = [_sources(record, content)]
     if content.left_out:
         said = f"{plural(content.left_out, 'image')} excluded as near-duplicates of images that are tested later "
-        images.append(Paragraph(f"{said}(excluded.csv of each fold)."))
-    sections = [DocumentSection("Results", results, "results"), DocumentSection("Images", images, "images")]
+        images.append(doc.Paragraph(f"{said}(excluded.csv of each fold)."))
+    sections = [doc.DocumentSection("Results", results, "results"), doc.DocumentSection("Images", images, "images")]
     kind = f"Pre-training: {record.config.objective}"
     return _document(record, content, kind, _pretraining_lead(record), sections, "pretrain.json")
 
 
-def _pretraining_lead(record: RunRecord) -> Words:
+def _pretraining_lead(record: RunRecord) -> doc.Words:
     model, weights, config = record.model, record.model.weights, record.config
-    began = "random weights" if weights.source == "scratch" else f"the weights {weights.name or weights.file}"
+    began = "random weights" if weights.source == "scratch" else f"the weights {weights.name}"
     size = config.model and config.model.image_size
-    said: tuple[Words, ...] = (
+    said: tuple[doc.Words, ...] = (
         f"The network {model.name} ({model.timm}, ",
         *(model.params, f" parameters) was trained from {began}, at {size} px, with seed {config.seed}, on "),
-        f"{_sources_of(record)[0].get('name')}. ",
+        f"{', '.join(one.name for one in (record.data.sources or [])[:1])}. ",
     )
     if (record.folds.n or 1) > 1:
         said += (
             f"Each of the {record.folds.n} folds has its own network, trained on the training images of that fold "
             "only: ",
-            *(code("usvit cv"), " starts its fold k from fold k. "),
+            *(doc.code("usvit cv"), " starts its fold k from fold k. "),
         )
     if config.objective == "tokenizer":
         return (
             *said,
             "It is the tokenizer of BEiT's targets: ",
-            *(code("usvit pretrain --recipe beit --set beit.tokenizer=RUN"), "."),
+            *(doc.code("usvit pretrain --recipe beit --set beit.tokenizer=RUN"), "."),
         )
     return (
-        *(*said, "Start from it with ", code(f"usvit cv --model {model.name} --weights RUN")),
-        *(", or evaluate it on other images with ", code("usvit transfer"), "."),
+        *(*said, "Start from it with ", doc.code(f"usvit cv --model {model.name} --weights RUN")),
+        *(", or evaluate it on other images with ", doc.code("usvit transfer"), "."),
     )
 
 
-def _sources_of(record: RunRecord) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (record.data.model_extra or {}).get("sources") or [{}]
-    return found
-
-
-def _kept(record: RunRecord, result: PretrainRecord) -> Table:
+def _kept(record: RunRecord, result: PretrainRecord) -> doc.Table:
     several, validation = (record.folds.n or 1) > 1, record.data.validation
     known = [name for row in result.kept for name, value in row if value is not None]
     columns = [name for name in dict.fromkeys(known) if name not in _NOT_FIGURES]
     caption = "At the step whose weights were kept. "
     if validation:
         caption += (
-            f"Validation: {validation['name']}, {validation['images']:,} images. They chose no settings; with early "
+            f"Validation: {validation.name}, {validation.images:,} images. They chose no settings; with early "
             "stopping, they chose the step."
         )
     else:
         caption += "No images were held out for validation."
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[tuple[doc.Cell, ...]] = [
         (str(one.fold) if several else "the run", one.step, *(decimals(getattr(one, name), 4) for name in columns))
         for one in result.kept
     ]
-    heads = numbers("Step", *(capitalized(name.replace("_", " ")) for name in columns))
-    return Table("Figures at the best step", ["Fold" if several else "", *heads], rows, caption)
+    heads = doc.numbers("Step", *(capitalized(name.replace("_", " ")) for name in columns))
+    return doc.Table("Figures at the best step", ["Fold" if several else "", *heads], rows, caption)
 
 
-def _sources(record: RunRecord, content: UpstreamContent) -> Table:
+def _sources(record: RunRecord, content: UpstreamContent) -> doc.Table:
     several = (record.folds.n or 1) > 1
     generated = "" if content.unrecorded else ": images generated on the fly occur nowhere else."
     hashes = f"The model metadata contain no pixel hashes{generated}"
@@ -247,24 +231,20 @@ def _sources(record: RunRecord, content: UpstreamContent) -> Table:
             f"The model metadata contain {content.n_seen:,} pixel hashes: a later test refuses images that were used "
             "here or for the initial weights."
         )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            part.get("name"),
-            *([str(fold)] if several else []),
-            *(part.get("images"), part.get("classes") or "none"),
-        )
-        for fold, one in enumerate(_sources_of(record))
-        for part in one.get("parts") or [one]
+    rows: list[tuple[doc.Cell, ...]] = [
+        (part.name, *([str(fold)] if several else []), part.images, part.classes or "none")
+        for fold, one in enumerate(record.data.sources or [])
+        for part in one.parts or [one]
     ]
-    heads = numbers(*(["Fold"] if several else []), "Images", "Classes")
-    return Table("Images", ["Source", *heads], rows, f"The images that the network was trained on. {hashes}")
+    heads = doc.numbers(*(["Fold"] if several else []), "Images", "Classes")
+    return doc.Table("Images", ["Source", *heads], rows, f"The images that the network was trained on. {hashes}")
 
 
-def _transfer(record: RunRecord, result: TransferRecord, content: UpstreamContent) -> Document:
+def _transfer(record: RunRecord, result: TransferRecord, content: UpstreamContent) -> doc.Document:
     draws = any(line.first_draw for line in result.summary)
-    results: list[Block] = [_summary(result, draws=draws)]
+    results: list[doc.Block] = [_summary(result, draws=draws)]
     results += [
-        Paragraph(f"{line.name}: {line.accuracy.warning}.", small=True)
+        doc.Paragraph(f"{line.name}: {line.accuracy.warning}.", small=True)
         for line in result.summary
         if line.accuracy.warning
     ]
@@ -272,11 +252,11 @@ def _transfer(record: RunRecord, result: TransferRecord, content: UpstreamConten
         results.append(_recommended(result.recommended))
     results.append(_tried(result, content, draws=draws))
     results += _lineage(content)
-    sections = [DocumentSection("Results", results, "results"), _transfer_images(result)]
+    sections = [doc.DocumentSection("Results", results, "results"), _transfer_images(result)]
     weights = result.weights
     began = "random initial weights (no upstream training)"
-    if weights.get("source") != "scratch":
-        began = f"the weights {weights.get('name') or weights.get('file') or weights.get('source')}"
+    if weights.source != "scratch":
+        began = f"the weights {weights.name or weights.source}"
     lead = (
         f"The network {result.model} with {began} was evaluated on {result.images.source}: "
         f"{len(result.images.classes)} classes, at {result.image_size} px. "
@@ -286,11 +266,11 @@ def _transfer(record: RunRecord, result: TransferRecord, content: UpstreamConten
     return _document(record, content, f"Transfer: {result.how}", lead, sections, "transfer.json and results.csv")
 
 
-def _summary(result: TransferRecord, *, draws: bool) -> Table:
+def _summary(result: TransferRecord, *, draws: bool) -> doc.Table:
     precise = any(line.mean_average_precision is not None for line in result.summary)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[doc.Cell, ...]] = []
     for line in result.summary:
-        cells: list[Cell] = [line.name, line.accuracy, *([line.first_draw] if draws else [])]
+        cells: list[doc.Cell] = [line.name, line.accuracy, *([line.first_draw] if draws else [])]
         cells.append(decimals(line.mean_class_accuracy))
         if precise:
             of_interval = line.intervals and line.intervals.mean_average_precision
@@ -303,67 +283,67 @@ def _summary(result: TransferRecord, *, draws: bool) -> Table:
             f"; they cover {first.covers or 'the draw of the training images alone'}. First draw: the interval is "
         )
         caption += "over test images"
-    heads = numbers("Test accuracy", *(["First draw"] if draws else []), "Mean over classes")
-    heads += numbers("Mean average precision") if precise else ()
-    return Table("Test figures", ["What", *heads], rows, f"{caption}.")
+    heads = doc.numbers("Test accuracy", *(["First draw"] if draws else []), "Mean over classes")
+    heads += doc.numbers("Mean average precision") if precise else ()
+    return doc.Table("Test figures", ["What", *heads], rows, f"{caption}.")
 
 
-def _recommended(found: Recommended) -> DocumentSection:
+def _recommended(found: Recommended) -> doc.DocumentSection:
     upstream, adapting = found.by_upstream_validation, found.by_adapting_all
     caption = (
         f"Kept: {found.kept}. Chosen by upstream validation: {upstream.name or f'not known, {upstream.reason}'}. "
         f"Chosen by adapting all networks: {adapting.name or f'not known, {adapting.reason}'}."
     )
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[tuple[doc.Cell, ...]] = [
         (
-            (one.name, " ", strong("(kept)")) if one.name == found.kept else one.name,
+            (one.name, " ", doc.strong("(kept)")) if one.name == found.kept else one.name,
             *(decimals(one.upstream_val_accuracy), decimals(one.downstream_val_accuracy), one.test),
         )
         for one in found.candidates
     ]
-    heads = numbers("Upstream validation", "Validation here", "Test accuracy")
-    blocks: list[Block] = [Table("Upstream networks", ["Network", *heads], rows, caption)]
+    heads = doc.numbers("Upstream validation", "Validation here", "Test accuracy")
+    blocks: list[doc.Block] = [doc.Table("Upstream networks", ["Network", *heads], rows, caption)]
     if found.difference:
-        blocks.append(Paragraph((f"{capitalized(found.difference_of)}: ", found.difference.accuracy, ".")))
-    return DocumentSection("Recommended upstream network", blocks)
+        blocks.append(doc.Paragraph((f"{capitalized(found.difference_of)}: ", found.difference.accuracy, ".")))
+    return doc.DocumentSection("Recommended upstream network", blocks)
 
 
-def _tried(result: TransferRecord, content: UpstreamContent, *, draws: bool) -> DocumentSection:
+def _tried(result: TransferRecord, content: UpstreamContent, *, draws: bool) -> doc.DocumentSection:
     on = result.images.chosen_on
     if result.how in ("knn", "retrieval"):
         on = "the training images (leave-one-out)"
     elif on == "none":
         on = "no images, because there was only one setting"
-    shown: Block = Paragraph("Only one setting.")
+    shown: doc.Block = doc.Paragraph("Only one setting.")
     if content.tried:
         mean = ", mean over draws" if draws else ""
-        shown = Figure(content.tried, f"Accuracy on those images{mean}. results.csv holds all values.", wide=True)
+        shown = doc.Figure(content.tried, f"Accuracy on those images{mean}. results.csv holds all values.", wide=True)
     elif len(content.cells) > 1:
         caption = "Each cell of the sweep."
         if len(content.cells) > _SHOWN_CELLS:
             caption = f"The first {_SHOWN_CELLS} of {len(content.cells):,}, and the chosen one; results.csv holds all."
-        rows: list[tuple[Cell, ...]] = [
+        rows: list[tuple[doc.Cell, ...]] = [
             (name, "diverged" if accuracy is None else decimals(accuracy), "yes" if chosen else "")
             for number, (name, accuracy, chosen) in enumerate(content.cells)
             if chosen or number < _SHOWN_CELLS
         ]
-        shown = Table("What was tried", ["Cell", *numbers("Validation accuracy"), "Chosen"], rows, caption)
-    return DocumentSection("Settings that were tried", [Paragraph(f"Chosen on: {on}."), shown])
+        shown = doc.Table("What was tried", ["Cell", *doc.numbers("Validation accuracy"), "Chosen"], rows, caption)
+    return doc.DocumentSection("Settings that were tried", [doc.Paragraph(f"Chosen on: {on}."), shown])
 
 
-def _transfer_images(result: TransferRecord) -> DocumentSection:
+def _transfer_images(result: TransferRecord) -> doc.DocumentSection:
     images, dropped = result.images, result.dropped
     more = len(images.classes) - _SHOWN_CLASSES
-    excluded: Words = "not checked: images generated on the fly"
+    excluded: doc.Words = "not checked: images generated on the fly"
     if dropped.seen_by_weights is not None:
         excluded = (
             *(dropped.seen_by_weights, " that the initial weights were trained on, or of the same groups; "),
             *(dropped.in_training, " that are among the training or validation images"),
         )
-    facts: list[tuple[str, Words]] = [
+    facts: list[tuple[str, doc.Words]] = [
         ("Training, validation, test", f"{images.n_train:,}, {images.n_val:,}, {images.n_test:,}"),
         ("Classes", f"{listed(images.classes[:_SHOWN_CLASSES])}{f' and {more} more' if more > 0 else ''}"),
         ("Excluded from the test", excluded),
         ("Predictions", result.predictions or f"none: {result.predictions_missing}"),
     ]
-    return DocumentSection("Images", [Facts(facts)], "images")
+    return doc.DocumentSection("Images", [doc.Facts(facts)], "images")

@@ -13,7 +13,6 @@ the number of upstream images.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,6 +40,7 @@ from usvit.data.near_duplicates import (
 from usvit.data.splits import MAX_DESCRIBED
 from usvit.errors import UsvitError
 from usvit.progress import Progress, task
+from usvit.records.model import ExclusionRecord, SourceRecord
 from usvit.resources import usable_cores
 
 CHUNK = 512
@@ -107,12 +107,13 @@ class DownstreamImages:
         row = self._rows.iloc[index]
         return str(row.dataset), str(row.image_id)
 
-    def describe(self) -> dict[str, Any]:
+    def record(self) -> ExclusionRecord:
         """Return the entry of ``run.json``: names and hashes of the listings, no path."""
-        hashes: dict[str, Any] = {} if self.manifest is None else {"manifest_sha256": self.manifest.sha256()}
-        if self.sets:
-            hashes["listing_sha256"] = {name: images.listing_sha256() for name, images in self.sets.items()}
-        return {"datasets": list(self.names), **hashes}
+        return ExclusionRecord(
+            datasets=list(self.names),
+            manifest_sha256=None if self.manifest is None else self.manifest.sha256(),
+            listing_sha256={name: images.listing_sha256() for name, images in self.sets.items()} or None,
+        )
 
     def _place(self, number: int) -> tuple[str | None, int]:
         part = int(np.searchsorted(self._ends, number, side="right"))
@@ -179,8 +180,8 @@ class Without(Subset):
             )
         super().__init__(source, left)
 
-    def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "excluded": len(self.source) - len(self)}
+    def record(self) -> SourceRecord:
+        return super().record().model_copy(update={"excluded": len(self.source) - len(self)})
 
 
 def excluded_table(source: UpstreamDataset, excluded: Sequence[Excluded]) -> pd.DataFrame:

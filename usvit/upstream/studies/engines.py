@@ -11,7 +11,7 @@ import torch
 from usvit.cluster import TaskShare, connected, import_ray
 from usvit.errors import UsvitError
 from usvit.progress import Progress
-from usvit.upstream.studies.steps import RESULTS
+from usvit.upstream.studies.kinds import KINDS
 from usvit.upstream.studies.task import NamedRun, StudyTask, TaskResult, make_run, make_run_elsewhere
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def _result(ray: Any, reference: Any, task: StudyTask) -> TaskResult:
         result: TaskResult = ray.get(reference)
     except ray.exceptions.RayError as error:  # the worker or its machine failed
         return TaskResult(task.id, f"The worker of Ray was lost: {' '.join(str(error).split())[:300]}")
-    if result.error is None and not (Path(task.out) / RESULTS[task.kind]).is_file():
+    if result.error is None and not (Path(task.out) / KINDS[task.kind].result).is_file():
         return TaskResult(
             task.id,
             f"A worker made this run in {task.out}, which this machine does not see: the study's folder must be on a "

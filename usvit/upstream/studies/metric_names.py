@@ -1,10 +1,8 @@
 """Names of figures in a study, their titles, and their places in the results of runs."""
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from usvit.errors import UsvitError, unknown
 from usvit.metrics.figure_table import FIGURES
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ OF_BENCH = {"images_per_second": "images/s", "peak_memory_gb": "peak memory (GB)
 LINES = {"halves": "random halves", "conditioned": "random halves, conditioned"}
 """Part of a figure's name -> line of the table of ``separability``: ``accuracy.halves``."""
 _BEST_OF = re.compile(r"best_of_(\d+)")
-_EPOCH = re.compile(r"[1-9]\d*")
+EPOCH = re.compile(r"[1-9]\d*")
 
 
 def line_of(part: str) -> str:
@@ -65,54 +63,6 @@ def line_of(part: str) -> str:
     if searched := _BEST_OF.fullmatch(part):
         return f"best of {searched[1]}"
     return LINES.get(part, f"{part}-shot")
-
-
-_OF_KIND: Mapping[str, Mapping[str, str]] = {
-    "cv": OVERALL | OF_CLASS,
-    "train": OVERALL | OF_CLASS,
-    "pretrain": OF_PRETRAIN,
-    "transfer": OF_TRANSFER,
-    "test": OF_TEST,
-    "bench": OF_BENCH,
-}
-
-
-def check_figure(name: str, kind: str | None = None) -> str:
-    """Return a figure's name as it is.
-
-    Args:
-        name: Name of a figure. ``sensitivity.positive`` is that of a class, ``accuracy.10`` of ``transfer`` that of
-            the line of the few-shot table with 10 images of each class, ``accuracy.best_of_10`` that of the best of 10
-            random cells (``trials``), ``accuracy.halves`` that of a line of ``LINES``, and ``val_accuracy.150`` of
-            ``pretrain`` that of the evaluation at epoch 150.
-        kind: Kind of the run that has the figure; None to accept the figures of all kinds.
-
-    Raises:
-        UsvitError: The name is unknown (the error names the nearest), or the class of a figure is missing.
-    """
-    head, _, part = name.partition(".")
-    kinds = _OF_KIND if kind is None else {kind: _OF_KIND[kind]}
-    for one, known in kinds.items():
-        if head in known and _fits(one, head, part):
-            return name
-    if kind is None and name in OF_NETWORK:
-        return name
-    if head in OF_CLASS and not part:
-        raise UsvitError(f"The figure '{name}' is of one class: write {head}.positive, or {head}.<class>.")
-    if head in OVERALL and kind in (None, "cv", "train"):
-        raise UsvitError(f"The figure '{name}' is over all classes: write {head}.")
-    names = dict.fromkeys(f"{one}.positive" if one in OF_CLASS else one for known in kinds.values() for one in known)
-    of = f"figure of 'usvit {kind}'" if kind else "figure"
-    raise unknown(of, name, [*names, *(OF_NETWORK if kind is None else ())], "See 'usvit docs study'.")
-
-
-def _fits(kind: str, head: str, part: str) -> bool:
-    """Return whether a figure of this kind of run may have this part in its name, or none."""
-    if kind in ("cv", "train"):
-        return (head in OF_CLASS) == bool(part)
-    if kind == "pretrain":
-        return not part or (head not in OF_LENGTH and _EPOCH.fullmatch(part) is not None)
-    return not part or (kind == "transfer" and head != "val_accuracy")
 
 
 def title_of(name: str) -> str:
@@ -125,7 +75,7 @@ def title_of(name: str) -> str:
         return known[head]
     if _BEST_OF.fullmatch(part):
         return f"{known[head]}, {line_of(part)} random cells"
-    if head in OF_PRETRAIN and _EPOCH.fullmatch(part):
+    if head in OF_PRETRAIN and EPOCH.fullmatch(part):
         return f"{known[head]}, epoch {part}"
     return f"{known[head]}, {LINES.get(part, f'{part} images of each class')}"
 

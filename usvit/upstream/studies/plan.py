@@ -14,11 +14,11 @@ from usvit.config.run import flattened
 from usvit.data.datasets import load_cards
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
-from usvit.upstream.studies.metric_names import OF_NETWORK, check_figure
+from usvit.upstream.studies.kinds import KINDS, Kind, check_figure
+from usvit.upstream.studies.metric_names import OF_NETWORK
 from usvit.upstream.studies.printed import Printed
-from usvit.upstream.studies.specification import Kind, Row, Step, StudyConfig
+from usvit.upstream.studies.specification import Row, Step, StudyConfig
 from usvit.upstream.studies.steps import (
-    SCHEMAS,
     build_step,
     name_of,
     placeholders,
@@ -115,7 +115,7 @@ class _Layers:
     scale: str
 
     def above(self, kind: Kind) -> tuple[Settings, ...]:
-        schema = SCHEMAS[kind]
+        schema = KINDS[kind].config
         return prune(self.options, schema), prune(self.overrides, schema)
 
 
@@ -245,7 +245,8 @@ def _built(layers: _Layers, row: Row, step: Step, kind: Kind, seed: int) -> Base
     if layers.scale == "paper":
         return config
     shrunk = merge(
-        tiny_settings(kind, config, step.model or row.model, arguments["row"]), prune(nested(study.tiny), SCHEMAS[kind])
+        tiny_settings(kind, config, step.model or row.model, arguments["row"]),
+        prune(nested(study.tiny), KINDS[kind].config),
     )
     return build_step(step, **arguments, below=nested(study.settings), above=(shrunk, *own), max_cells=MAX_CELLS)
 
@@ -368,7 +369,7 @@ def _refuse_unknown_settings(study: StudyConfig, overrides: Mapping[str, Any]) -
     """Refuse settings of the study or the command line that no kind of its runs has."""
     kinds = {step.run for step in study.steps.values()} | ({study.protocol} if study.grid else set())
     kinds |= {step.run for row in study.rows for step in row.steps.values() if step}
-    schemas = [SCHEMAS[kind] for kind in kinds if kind is not None]
+    schemas = [KINDS[kind].config for kind in kinds if kind is not None]
     for where, settings in (("settings", study.settings), ("--set", overrides), ("tiny", study.tiny)):
         kept = {key for schema in schemas for key in settings_of(nested(settings), schema)}
         for key, _ in flattened(nested(settings)):

@@ -17,9 +17,8 @@ from usvit.records import MetricsRecord, load_record
 from usvit.upstream.records.bench import BenchRecord
 from usvit.upstream.records.test import TestRecord
 from usvit.upstream.records.training import PretrainRecord, TransferEstimate, TransferRecord
+from usvit.upstream.studies.kinds import KINDS, Kind
 from usvit.upstream.studies.metric_names import line_of, value_of
-from usvit.upstream.studies.specification import Kind
-from usvit.upstream.studies.steps import RESULTS
 
 MIB_IN_GB = 2**20 / 1e9
 
@@ -45,8 +44,8 @@ def missing(reason: str) -> Estimate:
 
 def read_result(kind: Kind, folder: Path) -> Any:
     """Read the result of a finished run as its record; that of a pre-training as ``PretrainResult``."""
-    record = load_record(folder / RESULTS[kind], _MODELS[kind])
-    if kind == "pretrain":
+    record = load_record(folder / KINDS[kind].result, KINDS[kind].record)
+    if isinstance(record, PretrainRecord):
         paths = [folder / f"fold-{one.fold}" / "history.csv" for one in record.kept]
         return PretrainResult(record, tuple(read_csv(path, text=False) for path in paths))
     return record
@@ -175,14 +174,6 @@ def _of_bench(result: BenchRecord, name: str) -> Estimate | None:
     return None if best.peak_memory_mib is None else number(best.peak_memory_mib * MIB_IN_GB)
 
 
-_MODELS: Mapping[Kind, Any] = {
-    "cv": MetricsRecord,
-    "train": MetricsRecord,
-    "pretrain": PretrainRecord,
-    "transfer": TransferRecord,
-    "test": TestRecord,
-    "bench": BenchRecord,
-}
 _READERS: Mapping[Kind, Callable[[Any, str], Estimate | None]] = {
     "cv": _of_metrics,
     "train": _of_metrics,

@@ -13,9 +13,9 @@ from usvit.errors import UsvitError
 from usvit.files import OutputFolder, make_folder, write_text
 from usvit.records import load_run_record, read_record, write_record
 from usvit.upstream.records.study import StudyRecord
+from usvit.upstream.studies.kinds import KINDS
 from usvit.upstream.studies.metric_names import title_of
 from usvit.upstream.studies.plan import PlannedRun, StudyPlan, as_json
-from usvit.upstream.studies.steps import RESULTS
 
 
 class StudyDir:
@@ -52,7 +52,7 @@ class StudyDir:
         """
         path = self.run_path(run.id)
         if run.kind == "bench":
-            return (path / RESULTS["bench"]).is_file()
+            return (path / KINDS["bench"].result).is_file()
         if not (path / "run.json").is_file():
             return False
         found = load_run_record(path)
@@ -66,7 +66,7 @@ class StudyDir:
                 f"{path} holds a run of another study ({differing[0]} is {there.get(differing[0])!r} there, "
                 f"{here[differing[0]]!r} here). Nothing was changed: move that folder, or choose another --out."
             )
-        return found.state == "finished" and (path / RESULTS[run.kind]).is_file()
+        return found.state == "finished" and (path / KINDS[run.kind].result).is_file()
 
     def begin(self, run_id: str) -> None:
         """Record that a run has started; the caller saves the record."""

@@ -20,32 +20,11 @@ from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.sweep import choose_cells, read_recipe, settings_for, yielding
 from usvit.upstream.config.test import TestConfig
 from usvit.upstream.config.transfer import TransferConfig
-from usvit.upstream.studies.specification import Kind, Step
+from usvit.upstream.studies.kinds import KINDS, Kind
+from usvit.upstream.studies.specification import Step
 
 Settings = dict[str, Any]
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
-
-
-SCHEMAS: Mapping[Kind, type[BaseModel]] = {
-    "cv": RunConfig,
-    "train": RunConfig,
-    "pretrain": PretrainConfig,
-    "transfer": TransferConfig,
-    "test": TestConfig,
-    "bench": BenchConfig,
-}
-"""Kind of a run -> the model of its configuration."""
-RESULTS: Mapping[Kind, str] = {
-    "cv": "metrics.json",
-    "train": "metrics.json",
-    "pretrain": "pretrain.json",
-    "transfer": "transfer.json",
-    "test": "test.json",
-    "bench": "bench.json",
-}
-"""Kind of a run -> the file of its result."""
-TRAINS: tuple[Kind, ...] = ("cv", "train", "pretrain")
-"""Kinds of runs that train a named network, and so take the settings of the row."""
 
 
 def build_step(
@@ -63,7 +42,7 @@ def build_step(
     Args:
         step: The step.
         model: The network of the row, for steps that name none and do not take it from their weights.
-        row: Settings of the row, for the kinds in ``TRAINS`` and, the section ``model``, for ``bench``.
+        row: Settings of the row, for kinds that train a named network and, the section ``model``, for ``bench``.
         below: Settings of the study, below those of the row and the step.
         above: Layers above those of the step, as ``prune`` returns them.
         seed: Seed of the run.
@@ -95,14 +74,14 @@ def build_step(
     ):
         if value is not None:
             given = merge(given, nested({path: value}))
-    row = row if kind in TRAINS else {}
+    row = row if KINDS[kind].trains else {}
     recipe = _of_recipe(step, kind, for_recipe, row)
-    layers = (prune(below, SCHEMAS[kind]), row, own, given, *above)
+    layers = (prune(below, KINDS[kind].config), row, own, given, *above)
     if "cells" in recipe:  # the study's own settings win over those of the cells
         whole = functools.reduce(merge, layers)
         cells = yielding(recipe["cells"], whole) if whole.get("how", recipe.get("how")) == "finetune" else {}
         recipe["cells"] = dict(itertools.islice(cells.items(), max_cells))
-    config = build(SCHEMAS[kind], recipe, *layers)
+    config = build(KINDS[kind].config, recipe, *layers)
     if isinstance(config, RunConfig | PretrainConfig) and not isinstance(config, TransferConfig):
         find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
     return config
@@ -164,18 +143,8 @@ def _kind(step: Step) -> Kind:
     return step.run
 
 
-_ENTRIES: Mapping[Kind, tuple[str, ...]] = {
-    "cv": ("recipe", "weights", "dataset"),
-    "train": ("recipe", "weights", "dataset"),
-    "pretrain": ("recipe", "cell", "weights", "dataset", "source"),
-    "transfer": ("recipe", "cell", "weights", "upstream", "dataset", "source", "how"),
-    "test": ("weights", "upstream", "dataset", "source"),
-    "bench": ("protocol",),
-}
-
-
 def _refuse_foreign_entries(step: Step, kind: Kind) -> None:
-    known = ("run", "model", "seed", "settings", *_ENTRIES[kind])
+    known = ("run", "model", "seed", "settings", *KINDS[kind].entries)
     foreign = [name for name in Step.model_fields if name not in known and getattr(step, name) is not None]
     if foreign:
         raise UsvitError(f"A step of 'usvit {kind}' has no entry {foreign[0]}. Its entries: {', '.join(known)}.")

@@ -14,8 +14,7 @@ from usvit.training import Stopped, torch_threads
 from usvit.upstream.bench import benchmark
 from usvit.upstream.config.bench import BenchConfig
 from usvit.upstream.factory import make_experiment
-from usvit.upstream.studies.specification import Kind
-from usvit.upstream.studies.steps import SCHEMAS
+from usvit.upstream.studies.kinds import KINDS, Kind
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def make_run_elsewhere(task: StudyTask, cpus: int, with_gpu: bool) -> TaskResult
 def _experiment(task: StudyTask, cpus: int | None, progress: Progress) -> None:
     roots = {name: Path(root) for name, root in task.roots.items()}
     assert task.kind != "bench"
-    config: Any = SCHEMAS[task.kind].model_validate(task.config)
+    config: Any = KINDS[task.kind].config.model_validate(task.config)
     experiment = make_experiment(
         task.kind, config, roots=roots, out=Path(task.out), command=task.command, progress=progress
     )

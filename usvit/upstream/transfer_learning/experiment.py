@@ -2,6 +2,8 @@
 
 import logging
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +13,21 @@ from torch import nn
 from usvit.data.datasets import made_on_the_fly
 from usvit.data.near_duplicates import CompactDescriptions
 from usvit.data.splits import write_seen
-from usvit.experiments import Experiment, RunDirectory, RunResult, head_of_record, write_model
+from usvit.experiments import Experiment, Learnt, RunDirectory, RunResult, write_model
 from usvit.files import copy_file, copy_folder, sha256_of_text, write_csv
 from usvit.progress import Progress
-from usvit.records import write_record
+from usvit.records import ModelMetadata, RunRecord, WeightsRecord, save_record
+from usvit.records.run import FoldResultRecord
 from usvit.training import FitResult
 from usvit.upstream.config.transfer import TransferConfig
 from usvit.upstream.model_metadata import upstream_metadata
-from usvit.upstream.records.training import TransferRecord
+from usvit.upstream.records.training import TransferRecord, TransferRow
 from usvit.upstream.reports.training_page import report_upstream
 from usvit.upstream.transfer_learning import metrics
 from usvit.upstream.transfer_learning.finetune import cell_config, finetune, forget_networks
 from usvit.upstream.transfer_learning.probes import PROBES, FeatureSet, ProbeResult, needed
 from usvit.upstream.transfer_learning.retrieval import searching
-from usvit.upstream.transfer_learning.transfer_setup import TransferSetup, default_out, describe, prepare
+from usvit.upstream.transfer_learning.transfer_setup import TransferSetup, default_out, prepare, run_record
 from usvit.upstream.transfer_learning.upstream_selection import UpstreamCandidate, recommend, upstream_figures
 
 logger = logging.getLogger(__name__)
@@ -61,8 +64,8 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
     def default_out(self, setup: TransferSetup) -> Path:
         return default_out(setup.config)
 
-    def describe(self, setup: TransferSetup) -> dict[str, Any]:
-        return describe(setup, self.command)
+    def new_record(self, setup: TransferSetup) -> RunRecord:
+        return run_record(setup, self.command)
 
     def train(self, setup: TransferSetup, run: RunDirectory) -> ProbeResult:
         if setup.weights.source != "scratch":
@@ -76,28 +79,25 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
         for name, table in trained.tables.items():
             write_csv(run.path / name, table)
         missing = metrics.write_predictions(run.path / "predictions.csv", setup.splits.test, np.asarray(trained.logits))
-        write_record(
-            run.path / "transfer.json",
-            {
-                "how": setup.config.how,
-                "images": {key: value for key, value in setup.splits.describe().items() if key != "parts"},
-                "dropped": setup.dropped,
-                "model": setup.spec.name,
-                "tune": _tuned(setup.config, trained),
-                "image_size": setup.config.model.image_size,
-                "weights": setup.weights.describe(),
-                "upstream": upstream_figures(setup.config.model.weights),
-                "summary": trained.summary,
-                "chosen": trained.chosen,
-                "predictions": "predictions.csv" if missing is None else None,
-                "predictions_missing": missing,
-                "recommended": None,
-                **({"contamination": [one.content() for one in setup.contamination]} if setup.contamination else {}),
-            },
-            TransferRecord,
+        result = TransferRecord(
+            how=setup.config.how,
+            images=setup.splits.record(),
+            dropped=setup.dropped,
+            model=setup.spec.name,
+            tune=_tuned(setup.config, trained),
+            image_size=setup.config.model.image_size,
+            weights=setup.weights.record(),
+            upstream=upstream_figures(setup.config.model.weights),
+            summary=trained.summary,
+            chosen=trained.chosen,
+            predictions="predictions.csv" if missing is None else None,
+            predictions_missing=missing,
+            recommended=None,
+            contamination=list(setup.contamination) or None,
         )
+        save_record(run.path / "transfer.json", result)
         shutil.rmtree(run.path / "features", ignore_errors=True)
-        run.enter(0, {"summary": trained.summary})
+        run.enter(_fold(trained.summary))
 
     def report(self, run: RunDirectory) -> None:
         forget_networks(run.path)
@@ -128,11 +128,12 @@ class UpstreamSelection(Experiment[list[TransferSetup], AllTransfers, TransferRe
     def default_out(self, setup: list[TransferSetup]) -> Path:
         return default_out(self.config)
 
-    def describe(self, setup: list[TransferSetup]) -> dict[str, Any]:
-        record = describe(setup[0], self.command)
-        record |= head_of_record("transfer", default_out(self.config), self.config, setup[0].device, self.command)
-        record["model"]["weights"] = {"sha256": sha256_of_text("\n".join(str(one.weights.sha256) for one in setup))}
-        return record
+    def new_record(self, setup: list[TransferSetup]) -> RunRecord:
+        first = run_record(replace(setup[0], config=self.config), self.command)
+        together = sha256_of_text("\n".join(str(one.weights.sha256) for one in setup))
+        # The hash alone says which networks there are, of which one is kept.
+        model = first.model.model_copy(update={"weights": WeightsRecord.model_validate({"sha256": together})})
+        return first.model_copy(update={"model": model})
 
     def train(self, setup: list[TransferSetup], run: RunDirectory) -> AllTransfers:
         found = []
@@ -146,17 +147,18 @@ class UpstreamSelection(Experiment[list[TransferSetup], AllTransfers, TransferRe
         return found
 
     def conclude(self, setup: list[TransferSetup], run: RunDirectory, trained: AllTransfers) -> None:
-        result = recommend([candidate for candidate, _ in trained])
-        kept = next(outcome for candidate, outcome in trained if candidate.name == result["recommended"]["kept"])
+        recommended = recommend([candidate for candidate, _ in trained])
+        kept = next(outcome for candidate, outcome in trained if candidate.name == recommended.kept)
+        result = kept.result.model_copy(update={"recommended": recommended})
         copy_folder(kept.path / "fold-0", run.fold(0))
         for file in ("predictions.csv", "results.csv"):
             if (kept.path / file).is_file():
                 copy_file(kept.path / file, run.path / file)
-        write_record(run.path / "transfer.json", result, TransferRecord)
+        save_record(run.path / "transfer.json", result)
         # The record names the network that is kept; the hash of the weights remains that of all candidates.
-        network = kept.record.model.model_dump(mode="json", exclude_unset=True)
-        run.record["model"] = network | {"weights": run.record["model"]["weights"]}
-        run.enter(0, {"summary": result["summary"]})
+        weights = run.record.model.weights
+        run.save(model=kept.record.model.model_copy(update={"weights": weights}))
+        run.enter(_fold(result.summary))
 
     def report(self, run: RunDirectory) -> None:
         report_upstream(run.path)
@@ -192,7 +194,7 @@ def _write_network(
         images_per_second=0.0,
     )
 
-    def metadata(weights_sha256: str) -> dict[str, Any]:
+    def metadata(weights_sha256: str) -> ModelMetadata:
         hashes: dict[str, list[str]] = {"train": []}
         unhashed: set[str] = set()
         described: dict[str, CompactDescriptions] = {}
@@ -204,8 +206,8 @@ def _write_network(
                 elif not made_on_the_fly(split.source):
                     unhashed.add(split.source.name)
         seen = write_seen(run.fold(0), hashes, setup.weights, unhashed=unhashed, described=described, name=source.name)
-        described_network = upstream_metadata(setup.of_head(), 0, source, result, weights_sha256, seen)
-        return {**described_network, "objective": setup.config.how}
+        found = upstream_metadata(setup.of_head(), 0, source, Learnt(result, weights_sha256, seen))
+        return found.model_copy(update={"objective": setup.config.how})
 
     write_model(run.fold(0), model.state_dict(), metadata)
 
@@ -214,7 +216,12 @@ def _tuned(config: TransferConfig, trained: ProbeResult) -> str:
     """Return which layers were trained: those of the chosen cell, or the head of a probe."""
     if config.how != "finetune":
         return "head"
-    return cell_config(config, config.cells.get(trained.chosen["cell"], {})).model.tune
+    return cell_config(config, config.cells.get(trained.chosen.cell or "", {})).model.tune
+
+
+def _fold(summary: Sequence[TransferRow]) -> FoldResultRecord:
+    """Return the entry of ``run.json``: the printed table."""
+    return FoldResultRecord.model_validate({"fold": 0, "summary": [line.content() for line in summary]})
 
 
 def _name_of(choice: str) -> str:

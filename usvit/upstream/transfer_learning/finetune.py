@@ -13,18 +13,19 @@ import torch
 from torch import nn
 
 from usvit.config import build, merge
-from usvit.data.splits import FILES, GAPS, write_seen
+from usvit.data.splits import write_seen
 from usvit.errors import Diverged, UsvitError
-from usvit.estimate import Estimate
 from usvit.experiments import RunDirectory
 from usvit.files import copy_folder
 from usvit.metrics.random_search import best_of_random
 from usvit.models import Weights, build_model, give_mlp_head, read_state_dict
 from usvit.progress import Progress
-from usvit.records import ModelMetadata, read_record, write_record
+from usvit.records import ModelMetadata, load_record, save_record
+from usvit.records.model import SeenCopies
 from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.transfer import TransferConfig
 from usvit.upstream.pretraining_run.experiment import Pretraining
+from usvit.upstream.records.training import Chosen, TransferEstimate, TransferRow
 from usvit.upstream.transfer_learning import metrics
 from usvit.upstream.transfer_learning.probes import ProbeResult
 from usvit.upstream.transfer_learning.transfer_setup import TransferSetup
@@ -40,9 +41,9 @@ _FIXED_MODEL = ("name", "weights", "weights_sha256", "vit")
 class Search(NamedTuple):
     """Simulated random searches over the cells."""
 
-    rows: list[dict[str, Any]]
+    rows: list[metrics.Row]
     """The rows of ``results.csv`` of the tested cells."""
-    lines: list[dict[str, Any]]
+    lines: list[TransferRow]
     """The lines of the printed table, one for each number of trials."""
     table: pd.DataFrame
     """``random_search.csv``."""
@@ -63,7 +64,7 @@ def finetune(
     cells = setup.config.cells or {ONLY: {}}
     configs = {name: cell_config(setup.config, overrides) for name, overrides in cells.items()}  # checks all cells
     n_val = 0 if setup.splits.val is None else len(setup.splits.val)
-    found: list[dict[str, Any]] = []
+    found: list[metrics.Row] = []
     for number, (name, config) in enumerate(configs.items(), start=1):
         logger.info(f"Cell {number} of {len(cells)}: {name}")
         out = run.path / "cells" / name
@@ -82,7 +83,7 @@ def finetune(
     folder = run.path / "cells" / best / "fold-0"
     if setup.config.final is not None:
         unvalidated = {"val": None, "val_source": None, "val_share": 0.0}
-        final: dict[str, Any] = {"source": {"split": setup.config.final, **unvalidated}}
+        final: dict[str, object] = {"source": {"split": setup.config.final, **unvalidated}}
         final |= {"train": {"early_stopping": {"patience": None}}}  # there are no validation images left
         config = _built(setup.config, merge(cells[best], final))
         logger.info(f"Training the chosen cell {best} again on {setup.config.final}")
@@ -104,14 +105,9 @@ def finetune(
     accuracy = next(row["accuracy"] for row in found if row["cell"] == best)
     summary = [
         *([] if searched is None else searched.lines),
-        {
-            "name": f"fine-tuned ({configs[best].model.tune})",
-            "accuracy": metrics.accuracy(setup.splits.test, hits),
-            "mean_class_accuracy": metrics.mean_class_accuracy(setup.splits.test.targets, hits),
-            "cell": best,
-        },
+        metrics.line(f"fine-tuned ({configs[best].model.tune})", setup.splits.test, hits, cell=best),
     ]
-    chosen = {"cell": best, "val_accuracy": accuracy, "n_cells": len(cells), "final": setup.config.final}
+    chosen = Chosen(cell=best, val_accuracy=accuracy, n_cells=len(cells), final=setup.config.final)
     tables = {} if searched is None else {"random_search.csv": searched.table}
     return ProbeResult(rows, summary, chosen, logits, tables=tables)
 
@@ -120,7 +116,7 @@ def simulate(
     setup: TransferSetup,
     run: RunDirectory,
     configs: dict[str, PretrainConfig],
-    found: list[dict[str, Any]],
+    found: list[metrics.Row],
     progress: Progress,
 ) -> Search:
     """Test every cell, and simulate random searches over them with ``trials`` cells each.
@@ -154,20 +150,15 @@ def simulate(
         k = min(trials, len(configs))
         result = best_of_random(validation, accuracy, k)
         table.append({"trials": trials, "cells": len(configs), **result._asdict()})
-        value = Estimate(
+        value = TransferEstimate(
             value=result.median,
             ci95=None,
             method=f"median over all sets of {k} cells",
             n_groups=n_groups,
             reason="the range of 90 % of the searches is in random_search.csv",
         )
-        lines.append(
-            {
-                "name": f"best of {trials}",
-                "accuracy": value,
-                "mean_class_accuracy": best_of_random(validation, of_classes, k).median,
-            }
-        )
+        mean = best_of_random(validation, of_classes, k).median
+        lines.append(TransferRow(name=f"best of {trials}", accuracy=value, mean_class_accuracy=mean))
     return Search(rows, lines, pd.DataFrame(table))
 
 
@@ -227,18 +218,19 @@ def _remember_validation(setup: TransferSetup, folder: Path, progress: Progress)
     hashes = None if val is None or not setup.config.source.hashes else val.hashes(progress)
     if val is None or not hashes:
         return
-    metadata = read_record(folder / "model.json", ModelMetadata)
+    metadata = load_record(folder / "model.json", ModelMetadata)
     written = write_seen(folder, {"val": hashes}, described=val.descriptions(progress), name=val.source.name)
-    told, more = metadata["seen_sha256"], written["seen_sha256"]
-    told["val"] = more["val"]
-    files = [*(entry for entry in told.get(FILES, []) if entry["part"] != "val"), *more.get(FILES, [])]
-    metadata["seen_sha256"] = told | ({FILES: files} if files else {})
-    copies = metadata["seen_copies"]
-    metadata["seen_copies"] = {
-        key: [*(entry for entry in copies[key] if entry["part"] != "val"), *written["seen_copies"][key]]
-        for key in (FILES, GAPS)
+    told, more = metadata.seen_sha256, written.seen_sha256
+    files = [*(one for one in told.files or [] if one.part != "val"), *(more.files or [])]
+    copies = metadata.seen_copies
+    changes = {
+        "seen_sha256": told.model_copy(update={"val": more.val, "files": files or None}),
+        "seen_copies": SeenCopies(
+            files=[*(one for one in copies.files if one.part != "val"), *written.seen_copies.files],
+            gaps=[*(one for one in copies.gaps if one.part != "val"), *written.seen_copies.gaps],
+        ),
     }
-    write_record(folder / "model.json", metadata, ModelMetadata)
+    save_record(folder / "model.json", metadata.model_copy(update=changes))
 
 
 def forget_networks(folder: Path) -> None:

@@ -9,16 +9,17 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import t
 
-from usvit.estimate import Estimate
 from usvit.evaluation import predictions_table
 from usvit.files import write_csv
 from usvit.metrics.intervals import ALPHA
 from usvit.metrics.proportions import clustered_share
-from usvit.upstream.records.training import TransferEstimate
+from usvit.upstream.records.training import TransferEstimate, TransferRow
 from usvit.upstream.transfer_learning.splits import TransferSplit
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Row = dict[str, Any]
+"""A row of ``results.csv``: column -> value; the columns of its kind (``COLUMNS``)."""
 
 COLUMNS = (
     "how", "cell", "draw", "k", "l2", "part", "n_images",
@@ -52,19 +53,25 @@ def mean_class_accuracy(targets: NDArray[np.int64], hits: Bools) -> float:
     return float((np.bincount(targets, hits.astype(float))[counts > 0] / counts[counts > 0]).mean())
 
 
-def row(how: str, split: TransferSplit, hits: Bools, *, interval: bool = False, **more: Any) -> dict[str, Any]:
+def row(how: str, split: TransferSplit, hits: Bools, *, interval: bool = False, **more: Any) -> Row:
     """Return one row of ``results.csv``."""
-    found: dict[str, Any] = {"how": how, "part": split.name, "n_images": len(hits), "accuracy": float(hits.mean())}
+    found: Row = {"how": how, "part": split.name, "n_images": len(hits), "accuracy": float(hits.mean())}
     if interval:
         ci95 = accuracy(split, hits).ci95
         found |= {} if ci95 is None else {"ci95_low": ci95[0], "ci95_high": ci95[1]}
     return {**found, "mean_class_accuracy": mean_class_accuracy(split.targets, hits), **more}
 
 
-def accuracy(split: TransferSplit, hits: Bools) -> Estimate:
+def line(name: str, split: TransferSplit, hits: Bools, **more: Any) -> TransferRow:
+    """Return one line of the printed table."""
+    mean = mean_class_accuracy(split.targets, hits)
+    return TransferRow(name=name, accuracy=accuracy(split, hits), mean_class_accuracy=mean, **more)
+
+
+def accuracy(split: TransferSplit, hits: Bools) -> TransferEstimate:
     """Return the accuracy with its interval, clustered by patient if patients are known."""
     groups = np.arange(len(hits)) if split.groups is None else split.groups
-    return clustered_share(hits, groups)
+    return TransferEstimate.of(clustered_share(hits, groups))
 
 
 DRAWS_COVER = (
@@ -91,7 +98,7 @@ def over_draws(values: Sequence[float], n_groups: int | None) -> TransferEstimat
     return found.replace(ci95=(max(0.0, mean - half), min(1.0, mean + half)))
 
 
-def results_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def results_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Return the table ``results.csv``, with the rows in the order of the list."""
     table = pd.DataFrame(list(rows)).reindex(columns=list(COLUMNS))
     for name in ("draw", "k", "n_images"):

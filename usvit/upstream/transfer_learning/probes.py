@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from usvit.metrics.retrieval import average_precisions, choose_k, knn_probabilit
 from usvit.progress import Progress, task
 from usvit.seeding import derive_seed
 from usvit.upstream.config.transfer import TransferConfig
+from usvit.upstream.records.training import Chosen, RetrievalIntervals, TransferEstimate, TransferRow
 from usvit.upstream.transfer_learning import least_squares, linear, metrics
 from usvit.upstream.transfer_learning.affine import Affine
 from usvit.upstream.transfer_learning.clusters import CLUSTERS, class_shares, cluster_table, fit_clusters
@@ -50,11 +50,11 @@ class FeatureSet:
 class ProbeResult:
     """The result of a probe, or of fine-tuning."""
 
-    rows: list[dict[str, Any]]
+    rows: list[metrics.Row]
     """The rows of ``results.csv``."""
-    summary: list[dict[str, Any]]
-    """The printed table: ``name``, ``accuracy`` (an Estimate), ``mean_class_accuracy``, and more."""
-    chosen: dict[str, Any]
+    summary: list[TransferRow]
+    """The printed table."""
+    chosen: Chosen
     """What was chosen, and its accuracy on the images on which it was chosen."""
     logits: NDArray[np.floating]
     """Logits of the test images from the chosen probe, of shape (n, K)."""
@@ -80,9 +80,9 @@ def fewshot(
     train, test, val = seen["train"], seen["test"], seen.get("val")
     strengths = config.l2 or least_squares.L2
     n_classes = len(splits.classes)
-    rows: list[dict[str, Any]] = []
-    summary: list[dict[str, Any]] = []
-    kept: tuple[Affine, dict[str, Any]] | None = None
+    rows: list[metrics.Row] = []
+    summary: list[TransferRow] = []
+    kept: tuple[Affine, Chosen] | None = None
     of_val: float | None = None
     with task(progress, "few-shot probes", len(config.shots) * config.draws, "probes") as advance:
         for number, k in enumerate(sorted(config.shots)):
@@ -119,17 +119,17 @@ def fewshot(
                 more = {"draw": draw, "k": k, "l2": strength, "chosen": of_table}
                 found.append(metrics.row("fewshot", test.split, hits, interval=True, **more))
                 if of_table:
-                    kept = probe, {"k": k, "l2": strength, "draw": 0, "val_accuracy": of_val}
+                    kept = probe, Chosen(k=k, l2=strength, draw=0, val_accuracy=of_val)
             rows += found
             one = metrics.accuracy(test.split, metrics.right(test.split, problems[0].solve(strength)(test.features)))
             summary.append(
-                {
-                    "name": f"{k}-shot",
-                    "accuracy": metrics.over_draws([each["accuracy"] for each in found], one.n_groups),
-                    "mean_class_accuracy": float(np.mean([each["mean_class_accuracy"] for each in found])),
-                    "first_draw": one,
-                    "l2": strength,
-                }
+                TransferRow(
+                    name=f"{k}-shot",
+                    accuracy=metrics.over_draws([each["accuracy"] for each in found], one.n_groups),
+                    mean_class_accuracy=float(np.mean([each["mean_class_accuracy"] for each in found])),
+                    first_draw=one,
+                    l2=strength,
+                )
             )
     assert kept is not None
     head, chosen = kept
@@ -142,7 +142,7 @@ def logistic(
     """Fit a logistic regression; accuracy, then cross-entropy, on validation images choose its strength."""
     train, test, val = seen["train"], seen["test"], seen.get("val")
     strengths, n_classes = config.l2 or linear.L2, len(splits.classes)
-    rows: list[dict[str, Any]] = []
+    rows: list[metrics.Row] = []
     best, score = 0, None  # if there are no validation images, there is only one strength
     probes = []
     with task(progress, "linear probe", len(strengths), "strengths") as advance:
@@ -166,8 +166,8 @@ def logistic(
     logits = probe(test.features)
     hits_test = metrics.right(test.split, logits)
     rows.append(metrics.row("linear", test.split, hits_test, interval=True, l2=strengths[best], chosen=True))
-    summary = [_line("linear probe", test.split, hits_test, l2=strengths[best])]
-    return ProbeResult(rows, summary, {"l2": strengths[best], "val_accuracy": score}, logits, probe, learnt_from)
+    summary = [metrics.line("linear probe", test.split, hits_test, l2=strengths[best])]
+    return ProbeResult(rows, summary, Chosen(l2=strengths[best], val_accuracy=score), logits, probe, learnt_from)
 
 
 def neighbours(
@@ -200,9 +200,9 @@ def neighbours(
     figures = {"mean_average_precision": of_map.value, "k": k}
     more = figures | {"map_ci95_low": low, "map_ci95_high": high, "chosen": True}
     rows.append(metrics.row(how, test.split, hits, interval=True, **more))
-    intervals = {"mean_average_precision": of_map}
-    summary = [_line(f"{k} nearest neighbours", test.split, hits, **figures, intervals=intervals)]
-    chosen = {"k": k, "sigma": config.sigma, "leave_one_out_accuracy": tried[k]}
+    intervals = RetrievalIntervals(mean_average_precision=TransferEstimate.of(of_map))
+    summary = [metrics.line(f"{k} nearest neighbours", test.split, hits, **figures, intervals=intervals)]
+    chosen = Chosen(k=k, sigma=config.sigma, leave_one_out_accuracy=tried[k])
     tables = {}
     if config.feature_tables:
         tables = {
@@ -231,9 +231,11 @@ def retrieval(
     intervals["coarse_accuracy"] = metrics.accuracy(queries.split, ranking.right)
     figures = {name: one.value for name, one in intervals.items()}
     found.rows[-1].update(figures)
-    found.summary[-1].update(figures)
-    found.summary[-1]["intervals"].update(intervals)
-    return found
+    line = found.summary[-1]
+    more = {name: TransferEstimate.of(one) for name, one in intervals.items()}
+    assert line.intervals is not None
+    line = line.model_copy(update={"intervals": line.intervals.model_copy(update=more), **figures})
+    return replace(found, summary=[*found.summary[:-1], line])
 
 
 def clustered(
@@ -246,10 +248,10 @@ def clustered(
     prob = shares[kmeans.predict(normalize(test.features))]
     hits = metrics.right(test.split, prob)
     rows = [metrics.row("clusters", test.split, hits, interval=True, chosen=True)]
-    summary = [_line(f"{config.clusters} clusters, commonest class", test.split, hits)]
+    summary = [metrics.line(f"{config.clusters} clusters, commonest class", test.split, hits)]
     tables = {CLUSTERS: cluster_table(train.split, kmeans.labels_)}
     logits = np.log(np.maximum(prob, _SMALLEST))
-    return ProbeResult(rows, summary, {"clusters": config.clusters}, logits, learnt_from=(), tables=tables)
+    return ProbeResult(rows, summary, Chosen(clusters=config.clusters), logits, learnt_from=(), tables=tables)
 
 
 def separability(
@@ -259,7 +261,7 @@ def separability(
     train, test = seen["train"], seen["test"]
     l2, n_classes = (config.l2 or linear.L2)[0], len(splits.classes)
     of_class = linear.fit_logistic(train.features, train.targets, n_classes, l2)
-    rows: list[dict[str, Any]] = []
+    rows: list[metrics.Row] = []
     found: dict[str, list[metrics.Bools]] = {"right": [], "conditioned": []}
     with task(progress, "random halves", config.draws, "splits") as advance:
         for draw in range(config.draws):
@@ -274,12 +276,13 @@ def separability(
         each = [float(hits.mean()) for hits in found[name]]
         of_classes = [metrics.mean_class_accuracy(train.targets, hits) for hits in found[name]]
         value = metrics.over_draws(each, n_groups).replace(method=f"t over {config.draws} splits", covers=HALVES_COVER)
-        summary.append({"name": what, "accuracy": value, "mean_class_accuracy": float(np.mean(of_classes)), "l2": l2})
+        mean = float(np.mean(of_classes))
+        summary.append(TransferRow(name=what, accuracy=value, mean_class_accuracy=mean, l2=l2))
     logits = of_class(test.features)
     hits = metrics.right(test.split, logits)
     rows.append(metrics.row("separability", test.split, hits, interval=True, l2=l2, chosen=True))
-    summary.append(_line("classes, on the test images", test.split, hits, l2=l2))
-    return ProbeResult(rows, summary, {"l2": l2}, logits, of_class)
+    summary.append(metrics.line("classes, on the test images", test.split, hits, l2=l2))
+    return ProbeResult(rows, summary, Chosen(l2=l2), logits, of_class)
 
 
 PROBES: dict[str, Probe] = {
@@ -321,11 +324,5 @@ def check(config: TransferConfig, splits: TransferSplits) -> None:
         )
 
 
-def _of_val(val: TransferSplit, k: int) -> dict[str, Any]:
+def _of_val(val: TransferSplit, k: int) -> metrics.Row:
     return {"how": "fewshot", "part": "val", "n_images": len(val), "k": k}
-
-
-def _line(name: str, split: TransferSplit, hits: metrics.Bools, **more: Any) -> dict[str, Any]:
-    found = metrics.accuracy(split, hits)
-    mean = metrics.mean_class_accuracy(split.targets, hits)
-    return {"name": name, "accuracy": found, "mean_class_accuracy": mean, **more}

@@ -9,7 +9,6 @@ Source: Touvron (2022), PhD thesis, sections 2.3.2-2.3.3, eq. 2.5 and 2.6.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -121,8 +120,7 @@ def load_embedding(folder: Path, image_size: int | None = None) -> Embedding:
         if metadata.grafit is None or metadata.architecture is None or metadata.preprocessing is None:
             raise ValueError("it lacks the key grafit, architecture or preprocessing")
         config = GrafitConfig(**metadata.grafit)
-        vit: dict[str, Any] = ViTConfig(**metadata.vit).model_dump(exclude_none=True)
-        spec = find_model(metadata.architecture, vit)
+        spec = find_model(metadata.architecture, ViTConfig(**metadata.vit).model_dump(exclude_none=True))
         image_size = image_size or metadata.preprocessing.image_size
     except (ValidationError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]

@@ -25,7 +25,9 @@ from usvit.data.splits import (
 )
 from usvit.errors import LeakageError, UsvitError
 from usvit.progress import Progress
+from usvit.records.model import SourceRecord
 from usvit.upstream.config.transfer import VALIDATED, TransferConfig
+from usvit.upstream.records.training import Dropped, TransferImages
 from usvit.upstream.sources.catalog import DATA
 from usvit.upstream.sources.near_duplicates import descriptions_of_source
 from usvit.upstream.sources.open import aligned, coarsened, open_source, open_training, shared_splits
@@ -33,6 +35,9 @@ from usvit.upstream.sources.open import aligned, coarsened, open_source, open_tr
 logger = logging.getLogger(__name__)
 
 Ints = NDArray[np.int64]
+
+
+NONE_COMPARED = Dropped(seen_by_weights=None, in_training=None)
 
 
 @dataclass(frozen=True)
@@ -70,14 +75,12 @@ class TransferSplit:
         """Patient or cluster of near-duplicates of each image, of shape (n,); None if the images are independent."""
         return None if self.manifest is None else self._listed("group_id").to_numpy(object)
 
-    def describe(self) -> dict[str, Any]:
+    def record(self) -> SourceRecord:
         """Return the entry of ``run.json``: the source, and a hash of the coarse classes."""
-        found = self.source.describe()
-        return (
-            found
-            if self.coarse is None
-            else {**found, "coarse_sha256": hashlib.sha256(self.coarse.tobytes()).hexdigest()}
-        )
+        found = self.source.record()
+        if self.coarse is None:
+            return found
+        return found.model_copy(update={"coarse_sha256": hashlib.sha256(self.coarse.tobytes()).hexdigest()})
 
     def hashes(self, progress: Progress) -> list[str] | None:
         """Return the pixel hash of each image, or None if the images are generated on the fly."""
@@ -128,16 +131,21 @@ class TransferSplits:
     def manifest(self) -> Manifest | None:
         return self.train.manifest
 
-    def describe(self) -> dict[str, Any]:
-        """Return the entry of ``run.json`` and ``transfer.json``."""
-        splits = {"train": self.train, "val": self.val, "test": self.test}
-        return {
-            "source": self.train.source.name,
-            "classes": list(self.classes),
-            "chosen_on": self.chosen_on,
-            **{f"n_{name}": 0 if split is None else len(split) for name, split in splits.items()},
-            "parts": {name: None if split is None else split.describe() for name, split in splits.items()},
-        }
+    def record(self) -> TransferImages:
+        """Return the entry of ``transfer.json``."""
+        return TransferImages(
+            source=self.train.source.name,
+            classes=list(self.classes),
+            chosen_on=self.chosen_on,
+            n_train=len(self.train),
+            n_val=0 if self.val is None else len(self.val),
+            n_test=len(self.test),
+        )
+
+    def parts(self) -> dict[str, SourceRecord | None]:
+        """Return the further entry of ``run.json``: the images of each split."""
+        val = None if self.val is None else self.val.record()
+        return {"train": self.train.record(), "val": val, "test": self.test.record()}
 
 
 def open_splits(config: TransferConfig, roots: dict[str, Path], progress: Progress) -> TransferSplits:
@@ -223,7 +231,7 @@ def _of_card(config: TransferConfig, roots: dict[str, Path], progress: Progress)
 
 def without_leaks(
     splits: TransferSplits, config: TransferConfig, seen: Mapping[str, SeenImages], progress: Progress
-) -> tuple[TransferSplits, dict[str, int | None]]:
+) -> tuple[TransferSplits, Dropped]:
     """Refuse or remove test images that a network has seen, or that are also training or validation images.
 
     Near-duplicates with other pixels count as the same image if both have descriptions.
@@ -236,8 +244,7 @@ def without_leaks(
         progress: Where progress is shown.
 
     Returns:
-        The splits, and the number of test images that were dropped as ``seen_by_weights`` and ``in_training``; None
-        if they were not compared.
+        The splits, and the number of test images that were dropped.
 
     Raises:
         LeakageError: There are such images, and ``leaks`` is ``refuse``; or no other images are left.
@@ -245,16 +252,15 @@ def without_leaks(
     for who, known in seen.items():
         if doubt := unrecorded(known, who):
             logger.warning(doubt)
-    counts: dict[str, int | None] = {"seen_by_weights": None, "in_training": None}
     tested = splits.test.hashes(progress) if config.source.hashes or any(map(len, seen.values())) else None
     if tested is None:
-        return splits, counts
+        return splits, NONE_COMPARED
     table = splits.test.table().assign(sha256=tested)
     without = "test on the others only: --set leaks=drop"
     compared = config.source.hashes or any(known.described for known in seen.values())
     described = splits.test.descriptions(progress) if compared else {}
     leaking = in_seen_groups(table, seen, described, refuse=without if config.leaks == "refuse" else None)
-    counts["seen_by_weights"] = int(leaking.sum())
+    dropped = Dropped(seen_by_weights=int(leaking.sum()), in_training=None)
     if config.source.hashes:
         others = [split for split in (splits.train, splits.val) if split is not None]
         learnt = {one for split in others for one in split.hashes(progress) or ()}
@@ -265,12 +271,12 @@ def without_leaks(
                 f"validation images, as the same pixels or near-duplicates: {_some(table.image_id[inside].tolist())}. "
                 f"Remove them from one part, or {without}."
             )
-        counts["in_training"] = int((inside & ~leaking).sum())
+        dropped = dropped.model_copy(update={"in_training": int((inside & ~leaking).sum())})
         leaking = leaking | inside
     if leaking.all():
         raise LeakageError(f"Every test image of {splits.test.source.name} has been seen: none is left to test on.")
     rest = replace(splits.test, rows=splits.test.rows[~leaking], _described={})
-    return replace(splits, test=rest), counts
+    return replace(splits, test=rest), dropped
 
 
 def _near_duplicates_in(

@@ -20,7 +20,7 @@ from usvit.data.splits import (
 )
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
-from usvit.experiments import head_of_record, in_runs, model_of_record
+from usvit.experiments import in_runs, model_record, new_record
 from usvit.files import sha256_of_text
 from usvit.models import (
     LoadReport,
@@ -36,15 +36,17 @@ from usvit.models import (
     run_of_weights,
 )
 from usvit.progress import Progress
-from usvit.records import ContaminationRecord
+from usvit.records import ContaminationRecord, RunRecord
+from usvit.records.run import Data, Folds
 from usvit.training import Device, resolve_device, seed_everything
 from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.transfer import TransferConfig
+from usvit.upstream.records.training import Dropped
 from usvit.upstream.sources.catalog import DATA
 from usvit.upstream.transfer_learning import probes
 from usvit.upstream.transfer_learning.features import FeatureExtractor
 from usvit.upstream.transfer_learning.retrieval import is_grafit, searching
-from usvit.upstream.transfer_learning.splits import TransferSplits, open_splits, without_leaks
+from usvit.upstream.transfer_learning.splits import NONE_COMPARED, TransferSplits, open_splits, without_leaks
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +60,8 @@ class TransferSetup:
     weights: Weights
     device: Device
     splits: TransferSplits
-    dropped: dict[str, int | None]
-    """Reason -> number of test images that are left out (``without_leaks``)."""
+    dropped: Dropped
+    """Test images that are left out (``without_leaks``)."""
     preprocessing: Preprocessing
     n_parameters: int
     loaded: LoadReport
@@ -178,7 +180,8 @@ def _prepare_one(config: TransferConfig, splits: TransferSplits) -> TransferSetu
     if config.how == "retrieval":
         searching(model, weights, config)  # an incomplete run fails here
     preprocessing = Preprocessing(config.model.image_size, "squash", mean, std)
-    return TransferSetup(config, spec, weights, device, splits, {}, preprocessing, count_parameters(model), loaded)
+    n = count_parameters(model)
+    return TransferSetup(config, spec, weights, device, splits, NONE_COMPARED, preprocessing, n, loaded)
 
 
 def checked(setups: Sequence[TransferSetup], progress: Progress) -> list[TransferSetup]:
@@ -222,23 +225,24 @@ def forbidden(setup: TransferSetup, *, alone: bool) -> SeenImages:
     return seen
 
 
-def describe(setup: TransferSetup, command: str) -> dict[str, Any]:
+def run_record(setup: TransferSetup, command: str) -> RunRecord:
     """Return the content of ``run.json`` before the transfer begins."""
-    splits = setup.splits.describe()
-    # Images without a data card have no positive class; tables that need one take the first.
-    positive = setup.splits.classes[0] if setup.manifest is None else setup.manifest.positive_class
-    return {
-        **head_of_record("transfer", default_out(setup.config), setup.config, setup.device, command),
-        "data": {
-            **splits,
-            "positive_class": positive,
-            "dropped": setup.dropped,
-            **({"contamination": [one.content() for one in setup.contamination]} if setup.contamination else {}),
-            "sha256": sha256_of_text(str((splits, setup.dropped))),
-        },
-        "folds": {"n": 1},
-        "model": model_of_record(setup.spec, setup.n_parameters, None, setup.weights, setup.loaded),
+    images, parts = setup.splits.record(), setup.splits.parts()
+    read = {**images.content(), "parts": {name: one and one.content() for name, one in parts.items()}}
+    data = {
+        **dict(images),
+        "parts": parts,
+        # Images without a data card have no positive class; tables that need one take the first.
+        "positive_class": setup.splits.classes[0] if setup.manifest is None else setup.manifest.positive_class,
+        "dropped": setup.dropped.content(),
+        "contamination": list(setup.contamination) or None,
+        "sha256": sha256_of_text(str((read, setup.dropped.content()))),
     }
+    model = model_record(setup.spec, setup.n_parameters, None, setup.weights, setup.loaded)
+    out = default_out(setup.config)
+    return new_record(
+        "transfer", out, setup.config, setup.device, command, Data.model_validate(data), folds=Folds(n=1), model=model
+    )
 
 
 def _build(config: TransferConfig, spec: ModelSpec, weights: Weights, n_classes: int) -> tuple[nn.Module, LoadReport]:

@@ -7,19 +7,27 @@ the costly way adapts all and takes the best by downstream validation. Figure 5 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError
-from usvit.estimate import Estimate
 from usvit.evaluation import classes_of, read_predictions
 from usvit.metrics.intervals import undefined
 from usvit.metrics.paired_tests import mcnemar
 from usvit.metrics.paired_tests import paired_difference as difference_of_shares
-from usvit.records import Record, RunRecord, load_record
-from usvit.upstream.records.training import PretrainRecord, TransferRecord, TransferRow
+from usvit.records import RunRecord, load_record
+from usvit.upstream.records.training import (
+    Candidate,
+    ChoiceDifference,
+    ChoiceRecord,
+    PretrainRecord,
+    Recommended,
+    TransferEstimate,
+    TransferRecord,
+    TransferRow,
+    UpstreamValidation,
+)
 from usvit.upstream.transfer_learning.splits import TransferSplit
 
 
@@ -43,13 +51,8 @@ class UpstreamCandidate:
         return chosen.leave_one_out_accuracy if chosen.val_accuracy is None else chosen.val_accuracy
 
 
-def upstream_figures(choice: str) -> dict[str, Any]:
-    """Return the validation figures of a run of ``usvit pretrain``.
-
-    Returns:
-        ``val_accuracy``, ``val_loss``, ``validation`` (which identifies the images) and ``name``; None if unknown.
-    """
-    none = {"val_accuracy": None, "val_loss": None, "validation": None, "name": None}
+def upstream_figures(choice: str) -> UpstreamValidation:
+    """Return the validation figures of a run of ``usvit pretrain``; they are None if unknown."""
     path = Path(choice)
     path = path.parent if path.is_file() else path
     run = path.absolute().parent if (path / "model.json").is_file() else path
@@ -57,79 +60,71 @@ def upstream_figures(choice: str) -> dict[str, Any]:
         folds = load_record(run / "pretrain.json", PretrainRecord).kept
         kept = next(one for one in folds if run == path or f"fold-{one.fold}" == path.absolute().name)
         images = load_record(run / "run.json", RunRecord).data.validation
-    except (UsvitError, OSError, StopIteration):
-        return none  # foreign weights have no record
-    return {
-        "val_accuracy": kept.val_accuracy,
-        "val_loss": kept.val_loss,
-        "validation": None if images is None else str(images.get("listing_sha256") or sorted(images.items())),
-        "name": None if images is None else images.get("name"),
-    }
+    except (UsvitError, OSError, StopIteration):  # foreign weights have no record
+        return UpstreamValidation(val_accuracy=None, val_loss=None, validation=None, name=None)
+    return UpstreamValidation(
+        val_accuracy=kept.val_accuracy,
+        val_loss=kept.val_loss,
+        validation=None if images is None else images.listing_sha256 or str(sorted(images.content().items())),
+        name=None if images is None else images.name,
+    )
 
 
-def recommend(candidates: Sequence[UpstreamCandidate]) -> dict[str, Any]:
+def recommend(candidates: Sequence[UpstreamCandidate]) -> Recommended:
     """Choose in both ways, and compare the two choices on the test images, which neither used.
+
+    The kept network is chosen by adapting all if that is possible, otherwise by upstream validation, otherwise it is
+    the first.
 
     Args:
         candidates: Two or more networks, adapted in the same way and tested on the same images.
-
-    Returns:
-        The content of ``transfer.json``: that of the kept network, with ``recommended``. The kept network is chosen by
-        adapting all if that is possible, otherwise by upstream validation, otherwise it is the first.
     """
     by_upstream, why_not = _by_upstream(candidates)
     by_all = _best(candidates, [one.downstream for one in candidates])
     kept = by_all or by_upstream or candidates[0]
-    difference: dict[str, Any] | None = None
-    if by_upstream is not None and by_all is not None:
-        difference = paired_difference(by_upstream, by_all)
-    recommended = {
-        "kept": kept.name,
-        "candidates": [
-            {
-                "name": one.name,
-                "weights": Path(one.choice).name,
-                "upstream_val_accuracy": one.result.upstream.val_accuracy,
-                "upstream_validation": one.result.upstream.name,
-                "downstream_val_accuracy": one.downstream,
-                "test": _content(_headline(one).accuracy),
-            }
+    return Recommended(
+        kept=kept.name,
+        candidates=[
+            Candidate(
+                name=one.name,
+                weights=Path(one.choice).name,
+                upstream_val_accuracy=one.result.upstream.val_accuracy,
+                upstream_validation=one.result.upstream.name,
+                downstream_val_accuracy=one.downstream,
+                test=_headline(one).accuracy,
+            )
             for one in candidates
         ],
-        "by_upstream_validation": {"name": None if by_upstream is None else by_upstream.name, "reason": why_not},
-        "by_adapting_all": {
-            "name": None if by_all is None else by_all.name,
-            "reason": None if by_all is not None else "nothing was chosen on validation images",
-        },
-        "difference": difference,
-        "difference_of": "test accuracy of the network chosen by upstream validation, minus that by adapting all",
-    }
-    return {**_content(kept.result), "recommended": recommended}
+        by_upstream_validation=ChoiceRecord(name=None if by_upstream is None else by_upstream.name, reason=why_not),
+        by_adapting_all=ChoiceRecord(
+            name=None if by_all is None else by_all.name,
+            reason=None if by_all is not None else "nothing was chosen on validation images",
+        ),
+        difference=paired_difference(by_upstream, by_all) if by_upstream and by_all else None,
+        difference_of="test accuracy of the network chosen by upstream validation, minus that by adapting all",
+    )
 
 
-def paired_difference(a: UpstreamCandidate, b: UpstreamCandidate) -> dict[str, Any]:
-    """Return the difference of the test accuracies of two networks on the same images.
-
-    Returns:
-        ``accuracy``, the difference (``paired_tests``), and ``mcnemar``; None if there are no predictions to compare.
-    """
+def paired_difference(a: UpstreamCandidate, b: UpstreamCandidate) -> ChoiceDifference:
+    """Return the difference of the test accuracies of two networks on the same images (``paired_tests``)."""
     if a.name == b.name:
         n = len(a.test)
-        zero = Estimate(value=0.0, ci95=None, method="none", n_groups=n, reason="both choose the same network")
-        return {"accuracy": zero, "mcnemar": None}
+        zero = TransferEstimate(value=0.0, ci95=None, method="none", n_groups=n, reason="both choose the same network")
+        return ChoiceDifference(accuracy=zero, mcnemar=None)
     tables = []
     for one in (a, b):
         if one.result.predictions is None:
-            return {"accuracy": undefined(str(one.result.predictions_missing), len(one.test)), "mcnemar": None}
+            none = undefined(str(one.result.predictions_missing), len(one.test))
+            return ChoiceDifference(accuracy=TransferEstimate.of(none), mcnemar=None)
         tables.append(read_predictions(one.path / one.result.predictions).sort_values(["dataset", "image_id"]))
     first, second = (_right(table) for table in tables)
     group = tables[0].group_id.to_numpy(object)
     n_groups = len(set(group.tolist()))
     difference = difference_of_shares(first, second, group, of="test images")
-    return {
-        "accuracy": difference.without("p"),  # "mcnemar" holds it
-        "mcnemar": mcnemar(first, second, group, method="clustered" if n_groups < len(group) else "mid-p"),
-    }
+    return ChoiceDifference(
+        accuracy=TransferEstimate.of(difference.without("p")),  # "mcnemar" holds it
+        mcnemar=mcnemar(first, second, group, method="clustered" if n_groups < len(group) else "mid-p"),
+    )
 
 
 def _by_upstream(candidates: Sequence[UpstreamCandidate]) -> tuple[UpstreamCandidate | None, str | None]:
@@ -153,11 +148,6 @@ def _best(candidates: Sequence[UpstreamCandidate], score: Sequence[float | None]
 def _headline(candidate: UpstreamCandidate) -> TransferRow:
     """Return the line of the summary that describes the predictions: the last, with the most shots."""
     return candidate.result.summary[-1]
-
-
-def _content(record: Record | Estimate) -> dict[str, Any]:
-    """Return the keys of a record as they are in its file."""
-    return record.model_dump(mode="json", exclude_unset=True)
 
 
 def _right(table: pd.DataFrame) -> np.ndarray:

@@ -226,7 +226,8 @@ def side_of(
     found["observed_expected"] = observed_to_expected(rows.positive, rows.calibrated, rows.group)
     predictive = dict.fromkeys(("ppv", "npv"), none)
     if rows.called is not None:
-        predictive = predictive_values(rows.positive, rows.called, rows.group, prevalence)
+        values = predictive_values(rows.positive, rows.called, rows.group, prevalence)
+        predictive = {"ppv": values.ppv, "npv": values.npv}
     return {name: plain(one) if isinstance(one, Estimate) else one for name, one in (found | predictive).items()}
 
 

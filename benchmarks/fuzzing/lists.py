@@ -1,28 +1,16 @@
-"""Fuzz the readers of untrusted files other than images: lists, archives, indexes, configurations and weights.
+"""Lists, archives, indexes, YAML files and weights that are attacks, or healthy ones after some mutations.
 
-    python -m benchmarks.list_fuzz [--n 400] [--seed 0] [--seconds 10] [--memory 3] [--keep FOLDER]
-
-Each case is a handmade attack (bombs, cycles, numbers of 5,000 digits, equal names, ...) or a healthy file after one to
-three mutations. A separate process reads it with usvit's functions: ``discover`` for lists, archives and indexes,
-``load_recipe`` and ``build_config`` or ``read_card`` for YAML, ``parse_weights`` and ``load_checkpoint`` into a small
-network for weights. A case fails if the process
-
-- ends with anything but a result or a ``UsvitError``, that is, with a traceback;
-- takes more than ``--seconds`` of CPU time, or hangs three times as long without using the CPU;
-- holds more than ``--memory`` GB beyond its imports, including the processes that it started (each may take 2 GB);
-- changes anything outside of its folder.
-
-The benchmark prints the outcomes by kind, and the slowest and the largest cases.
+A case is a handmade attack (bombs, cycles, numbers of 5,000 digits, equal names, ...) or a healthy file after one to
+three mutations. usvit's functions read it: ``discover`` for lists, archives and indexes, ``load_recipe`` and
+``build_config`` or ``read_card`` for YAML, ``parse_weights`` and ``load_checkpoint`` into a small network for weights.
+The readers may start processes, each of which may take 2 GB.
 """
 
-import argparse
 import io
 import json
-import os
 import pickle
+import shutil
 import struct
-import sys
-import tempfile
 import warnings
 import zipfile
 import zlib
@@ -32,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.hostile import Ended, run_apart, tell
-from benchmarks.score_fuzz import MUTATIONS, Rng
+from benchmarks.fuzzing.child import Ended, run_apart
+from benchmarks.fuzzing.harness import Options, Rng
+from benchmarks.fuzzing.mutations import MUTATIONS
 
 Attack = Callable[[Path], Path]
 
@@ -41,7 +30,7 @@ Attack = Callable[[Path], Path]
 # Healthy files.
 
 
-def healthy(folder: Path) -> dict[str, tuple[str, bytes]]:
+def healthy() -> dict[str, tuple[str, bytes]]:
     """Return small valid files: name -> (suffix or whole name, bytes)."""
     import openpyxl
     import pandas as pd
@@ -64,7 +53,7 @@ def healthy(folder: Path) -> dict[str, tuple[str, bytes]]:
     np.savez(arrays, **named)
     _write_index(dicomdir, [b"IMAGES\\IM1", b"IMAGES\\IM2"])
     recipe = "model:\n  name: vit_ti16\ntrain:\n  steps: 10\noptim: &o\n  lr: 1.0e-3\n"
-    card = (Path(__file__).parents[1] / "data_cards" / "busi.md").read_bytes()
+    card = (Path(__file__).parents[2] / "data_cards" / "busi.md").read_bytes()
     return {
         "csv": ("list.csv", table.to_csv(index=False).encode()),
         "parquet": ("list.parquet", parquet.getvalue()),
@@ -517,41 +506,16 @@ def read(kind: str, path: Path) -> str:
     return report.line()
 
 
-def run_case(kind: str, name: str, path: Path, seconds: float, memory: float) -> Ended:
-    """Read one file in a child process with limits; nothing outside of its folder may change."""
-    around = _listing(path.parent.parent)
-    ended = run_apart(lambda: read(kind, path), seconds=seconds, memory_gb=memory, folder=path.parent)
-    ended.kind, ended.name = kind, name
-    if _listing(path.parent.parent) != around:
-        ended.changed = [str(path.parent.parent)]
-    return ended
+def run_on_file(kind: str, name: str, path: Path, options: Options) -> Ended:
+    """Read one file; nothing around its folder may change."""
+    around = path.parent.parent
+    return run_apart(
+        lambda: read(kind, path), folder=path.parent, outside=(around,), kind=kind, name=name, **options.limits
+    )
 
 
-def _listing(folder: Path) -> list[tuple[str, int]]:
-    return sorted((str(path), path.lstat().st_size) for path in folder.rglob("*"))
-
-
-def cases(folder: Path, n: int, seed: int) -> Iterator[tuple[str, str, Path]]:
-    """Yield (kind, name, file): all attacks, then mutations up to ``n`` cases; each in a separate folder."""
-    number = 0
-    for name, (kind, write) in list(attacks().items())[:n]:
-        number += 1
-        place = folder / f"{number:04d}" / "in"
-        place.mkdir(parents=True)
-        yield kind, name, write(place)
-    rng = np.random.default_rng(seed)
-    seeds = healthy(folder)
-    while number < n:
-        number += 1
-        kind = list(seeds)[number % len(seeds)]
-        file, content = seeds[kind]
-        changed, mutations = mutated(kind, content, rng)
-        place = folder / f"{number:04d}" / "in"
-        place.mkdir(parents=True)
-        yield kind, mutations, _put(place / file, changed)
-
-
-def run(n: int, seed: int, seconds: float, memory: float, keep: Path | None = None) -> list[Ended]:
+def lists(root: Path, options: Options) -> Iterator[Ended]:
+    """Run all attacks, then mutations of healthy files."""
     # Modules are imported once here, because every child is a fork of this process.
     import timm  # noqa: F401
 
@@ -561,35 +525,19 @@ def run(n: int, seed: int, seconds: float, memory: float, keep: Path | None = No
     import usvit.models.zoo
     import usvit.scoring.discovery.inputs  # noqa: F401
 
-    found = []
-    with tempfile.TemporaryDirectory() as folder:
-        for kind, name, path in cases(Path(folder), n, seed):
-            outcome = run_case(kind, name, path, seconds, memory)
-            found.append(outcome)
-            if outcome.bad:
-                print(f"{outcome.outcome} {kind} {name}: {outcome.last_line}", file=sys.stderr, flush=True)
-            if outcome.bad and keep is not None:
-                keep.mkdir(parents=True, exist_ok=True)
-                (keep / f"{len(found):04d}-{path.name}").write_bytes(path.read_bytes())
-            path.unlink(missing_ok=True)
-    return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--n", type=int, default=400)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--memory", type=float, default=3)
-    parser.add_argument("--keep", type=Path)
-    options = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = (
-        "1"  # set before torch is imported: a forked child has no threads, and would wait for them
-    )
-    outcomes = run(options.n, options.seed, options.seconds, options.memory, options.keep)
-    tell(outcomes)
-    sys.exit(any(one.bad for one in outcomes))
-
-
-if __name__ == "__main__":
-    main()
+    handmade = [(name, *attack) for name, attack in attacks().items() if options.only in attack[0]]
+    seeds = healthy()
+    kinds = options.chosen(seeds)
+    for number in options.numbers:
+        place = root / f"{number:04d}" / "in"
+        place.mkdir(parents=True)
+        if number < len(handmade):
+            name, kind, write = handmade[number]
+            path = write(place)
+        else:
+            kind = kinds[number % len(kinds)]
+            file, content = seeds[kind]
+            changed, name = mutated(kind, content, options.rng(number))
+            path = _put(place / file, changed)
+        yield run_on_file(kind, name, path, options)
+        shutil.rmtree(place.parent)

@@ -1,6 +1,6 @@
 """Peers that redirect, never end, or send a byte now and then, over HTTP and over DICOM; loopback only.
 
-``benchmarks/node_hostile.py`` and the tests start them; nothing of the package knows them.
+The suite ``peers`` and the tests start them; nothing of the package knows them.
 """
 
 import contextlib

@@ -1,13 +1,12 @@
-"""What the scripts that attack usvit share: hostile files, a process with limits for one case, checks, and a summary.
+"""Run one case in a forked child process with limits on time and memory.
 
-``special_files`` puts something that is not a plain file in place of a file. ``run_apart`` calls a function, and
-``run_command`` the command line, in a forked child process with limits on time and memory. ``Ended.outcome`` is one of
+``run_apart`` calls a function, and ``run_command`` the command line. ``Ended.outcome`` is one of
 
 - ``passed`` (exit code 0 or 3) and ``refused`` (a ``UsvitError``, exit code 2);
 - ``TRACEBACK``: another exception, another exit code, or a signal;
 - ``HANG``: more than ``seconds`` of CPU time, or three times as long without using the CPU;
 - ``MEMORY``: more resident memory than ``memory_gb`` beyond that of the parent process, child processes included;
-- ``WROTE OUTSIDE``: a file of ``unchanged`` is not as it was.
+- ``WROTE OUTSIDE``: something outside of the case's own folders is not as it was (``Ended.changed``).
 
 The functions use ``fork`` and ``/proc``, so they run on Linux only.
 """
@@ -21,14 +20,13 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+from benchmarks.processes import figures, session
 
-Rng = np.random.Generator
 ADDRESS_GB = 64.0
 """Limit of the address space of a case beyond that of its parent process, so that the machine survives."""
 
@@ -43,13 +41,14 @@ class Ended:
     """What the process printed, and the text of its error."""
     seconds: float
     """Seconds of CPU time of the process and those that it started."""
-    elapsed: float
     gigabytes: float
     """Largest resident memory beyond that at the start, child processes included."""
     kind: str = ""
+    """The row of the summary, such as a command."""
     name: str = ""
+    """What was done to its input."""
     changed: list[str] = field(default_factory=list)
-    """Paths outside of the case's own folders that are not as they were."""
+    """Paths outside of the case's own folders that are not as they were, or what else it touched there."""
 
     @property
     def outcome(self) -> str:
@@ -71,47 +70,6 @@ class Ended:
         return lines[-1][:200] if lines else ""
 
 
-# Things that are not plain files, in the place of a file.
-
-
-def _absent(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
-def _sparse(path: Path) -> None:
-    with open(path, "wb") as file:
-        file.truncate(30 * 10**9)
-
-
-def _linked(target: str) -> Callable[[Path], object]:
-    return lambda path: path.symlink_to(target)
-
-
-SPECIAL_FILES: dict[str, Callable[[Path], object]] = {
-    "fifo": os.mkfifo,
-    "sparse file of 30 GB": _sparse,
-    "link to /dev/zero": _linked("/dev/zero"),
-    "link to an input-output error": _linked("/proc/self/mem"),
-    "link to nothing": _linked("/nonexistent/file"),
-    "link to itself": lambda path: path.symlink_to(path.name),
-    "folder": lambda path: path.mkdir(),
-    "nothing": _absent,
-    "empty file": lambda path: path.touch(),
-    "bytes that are not text": lambda path: path.write_bytes(b"\xff\xfe\x00\x81" * 500),
-    "one line of 50 MB": lambda path: path.write_bytes(b"a" * 50_000_000),
-}
-"""Name -> function that puts it where nothing is. Reading ``/proc/self/mem`` gives EIO, as a bad disk does."""
-
-
-def put_special(path: Path, name: str) -> None:
-    """Replace a file by one of ``SPECIAL_FILES``."""
-    path.unlink(missing_ok=True)
-    SPECIAL_FILES[name](path)
-
-
-# One case in a process with limits.
-
-
 def run_apart(
     work: Callable[[], object],
     *,
@@ -119,6 +77,9 @@ def run_apart(
     memory_gb: float = 3,
     address_gb: float | None = ADDRESS_GB,
     folder: Path | None = None,
+    outside: Sequence[Path] = (),
+    kind: str = "",
+    name: str = "",
 ) -> Ended:
     """Call a function in a forked child process, and end it when it exceeds a limit.
 
@@ -129,19 +90,23 @@ def run_apart(
         memory_gb: Limit of the resident memory beyond that of this process, in GB.
         address_gb: Limit of the address space of each process beyond that of this one; None for no limit.
         folder: Working directory of the child.
+        outside: Folders in which the case may change nothing.
+        kind, name: What the case is called in the summary.
     """
     sys.stdout.flush()
-    start = moved = time.monotonic()
+    before = snapshot(outside)
+    moved = time.monotonic()
     with tempfile.TemporaryFile() as said:
         child = os.fork()
         if child == 0:
             _be_child(work, address_gb, folder, said.fileno())
-        base, status, cpu, most = _resident(child), None, 0.0, 0
+        at_start, status, cpu, most = figures(child), None, 0.0, 0
+        base = at_start.resident if at_start else 0
         while status is None:
             time.sleep(0.02)
-            resident, used = _session(child)
-            most, now = max(most, resident - base), time.monotonic()
-            if used > cpu:
+            running, now = session(child).values(), time.monotonic()
+            most = max(most, sum(one.resident for one in running) - base)
+            if (used := sum(one.cpu for one in running)) > cpu:
                 cpu, moved = used, now
             ended, code, usage = os.wait4(child, os.WNOHANG)
             if ended:
@@ -159,11 +124,13 @@ def run_apart(
             status = "memory"
         said.seek(0)
         text = said.read(10_000_000).decode("utf-8", "replace")
-    return Ended(status, text, cpu, time.monotonic() - start, most / 1e9)
+    after = snapshot(outside)
+    changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    return Ended(status, text, cpu, most / 1e9, kind, name, changed)
 
 
-def run_command(arguments: Sequence[str], **limits: object) -> Ended:
-    """Run ``usvit ARGUMENTS`` in a forked child process; the limits are those of ``run_apart``."""
+def run_command(arguments: Sequence[str], **options: Any) -> Ended:
+    """Run ``usvit ARGUMENTS`` in a forked child process; the options are those of ``run_apart``."""
 
     def work() -> None:
         from usvit.cli import main
@@ -171,7 +138,7 @@ def run_command(arguments: Sequence[str], **limits: object) -> Ended:
         sys.argv = ["usvit", *arguments]
         main()
 
-    return run_apart(work, **limits)  # type: ignore[arg-type]
+    return run_apart(work, **options)
 
 
 def _be_child(work: Callable[[], object], address_gb: float | None, folder: Path | None, said: int) -> None:
@@ -208,35 +175,10 @@ def _be_child(work: Callable[[], object], address_gb: float | None, folder: Path
         os._exit(code)
 
 
-def _resident(process: int) -> int:
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
-def _session(process: int) -> tuple[int, float]:
-    """Return the resident bytes and the seconds of CPU time of a process and of all processes in its session.
-
-    The CPU time of a process that has ended is included in that of the process that has waited for it.
-    """
-    total, ticks = 0, 0
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = (path / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == process or int(path.name) == process:
-                    total += int((path / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-                    ticks += sum(map(int, fields[11:15]))
-    return total, ticks / os.sysconf("SC_CLK_TCK")
-
-
-# Checks and summary.
-
-
-def snapshot(folder: Path) -> dict[str, str]:
-    """Return path -> hash, target or kind, for everything below a folder; only plain files are opened."""
+def snapshot(folders: Sequence[Path]) -> dict[str, str]:
+    """Return path -> hash, target or kind, for everything below the folders; only plain files are opened."""
     found = {}
-    for path in sorted(folder.rglob("*")):
+    for path in (path for folder in folders for path in folder.rglob("*")):
         if path.is_symlink():
             found[str(path)] = f"link to {path.readlink()}"
         elif path.is_file():
@@ -244,33 +186,4 @@ def snapshot(folder: Path) -> dict[str, str]:
             found[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest() if size < 10**9 else f"{size} bytes"
         else:
             found[str(path)] = "folder" if path.is_dir() else "other"
-    return found
-
-
-def changes(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """Return the paths that two snapshots have differently."""
-    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-
-
-def tell(cases: Sequence[Ended]) -> None:
-    """Print the outcomes by kind, the slowest and the largest cases, and the failures."""
-    for kind in dict.fromkeys(case.kind for case in cases):
-        counts = Counter(case.outcome for case in cases if case.kind == kind)
-        print(f"{kind:24}  " + ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()))
-    slow = sorted(cases, key=lambda case: -case.seconds)[:4]
-    large = sorted(cases, key=lambda case: -case.gigabytes)[:4]
-    print("slowest (CPU time): " + ", ".join(f"{one.kind}, {one.name}: {one.seconds:.1f} s" for one in slow))
-    print("largest: " + ", ".join(f"{one.kind}, {one.name}: {one.gigabytes:.2f} GB" for one in large))
-    bad = Counter(case.outcome for case in cases if case.bad)
-    print(f"{len(cases)} cases, {sum(bad.values())} bad: {dict(bad) or 'none'}")
-
-
-def show_bad(cases: Iterable[Ended], everything: bool = False) -> list[Ended]:
-    """Return the cases in a list; each bad one, or each, is printed as soon as it has ended."""
-    found = []
-    for case in cases:
-        found.append(case)
-        if case.bad or everything:
-            what = ", ".join(case.changed[:3]) or case.last_line
-            print(f"  {case.outcome} {case.kind}: {case.name}: {what}", file=sys.stderr, flush=True)
     return found

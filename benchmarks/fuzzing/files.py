@@ -1,40 +1,19 @@
-"""Put something hostile in place of every file that a user names on the command line.
+"""Something that is not a plain file, in place of every file that a user names on the command line.
 
-    python -m benchmarks.file_fuzz [--n 400] [--seconds 10] [--memory 3]
-
-A healthy data set of phantoms, a cross-validation of it and a folder of scores are made first. Then each command gets,
-in place of a file that the user names, a FIFO, a sparse file of 30 GB, a link to a device, to nothing, to itself or to
-a file whose reading gives EIO, a folder, nothing, an empty file, bytes that are not text, and one line of 50 MB.
-
-The checks are those of ``benchmarks.hostile``: no traceback, no hang, bounded memory, and nothing outside changes. The
-exit code is 1 if a case is bad. ``list_fuzz`` attacks the content of lists, archives and YAML, ``run_fuzz`` that of
-runs and scores, ``score_fuzz`` that of images, and ``node_hostile`` peers, watched folders and clocks.
+Each command of ``PLACES`` gets, in place of a file that the user names, a FIFO, a sparse file of 30 GB, a link to a
+device, to nothing, to itself or to a file whose reading gives EIO, a folder, nothing, an empty file, bytes that are not
+text, and one line of 50 MB.
 """
 
-import argparse
-import os
 import shutil
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.hostile import SPECIAL_FILES, Ended, changes, run_command, show_bad, snapshot, tell
-from benchmarks.run_fuzz import World, import_everything, make_world
-
-TINY = (
-    *("--model", "timm:test_vit", "--weights", "scratch", "--device", "cpu", "--precision", "fp32"),
-    *("--set", "model.image_size=160", "--set", "train.batch_size=8", "--set", "train.steps=1"),
-    *("--set", "train.eval_every=1"),
-)
-
-
-@dataclass(frozen=True)
-class Limits:
-    seconds: float
-    memory: float
+from benchmarks.fuzzing.child import Ended, run_command
+from benchmarks.fuzzing.harness import Options
+from benchmarks.fuzzing.special_files import SPECIAL_FILES
+from benchmarks.fuzzing.world import World, make_world, tiny_network
 
 
 @dataclass(frozen=True)
@@ -47,7 +26,7 @@ class Place:
 
 
 def _cv(*more: str) -> list[str]:
-    return ["cv", *TINY, "--set", "split.folds=2", *more]
+    return ["cv", *tiny_network(steps=1), "--set", "split.folds=2", *more]
 
 
 def _data(w: World) -> list[str]:
@@ -133,6 +112,9 @@ PLACES: dict[str, Place] = {
     "evaluate --manifest": Place(
         "m.csv", lambda w, f, out: ["evaluate", str(w.run), "--manifest", str(f), "--out", str(out)]
     ),
+    "evaluate --manifest .parquet": Place(
+        "m.parquet", lambda w, f, out: ["evaluate", str(w.run), "--manifest", str(f), "--out", str(out)]
+    ),
     "evaluate --metadata": Place(
         "model.json",
         lambda w, f, out: [
@@ -203,63 +185,25 @@ PLACES: dict[str, Place] = {
 """Name -> a file that a command reads."""
 
 
-def make(root: Path) -> World:
-    """Create the healthy data, run and scores, and what the other commands need."""
-    from benchmarks.node_fuzz import image
-
+def files(root: Path, options: Options) -> Iterator[Ended]:
     world = make_world(root)
-    (root / "dicom").mkdir()
-    image(1).save_as(root / "dicom" / "i.dcm", enforce_file_format=True)
-    (root / "fit.json").write_text("{}")
-    return world
-
-
-def run_case(world: World, name: str, place: Place, write: Callable[[Path], object], limits: Limits) -> Ended:
-    """Run one command on one hostile file; the data, the scores and the files of others must not change."""
-    case = world.root / "case"
-    shutil.rmtree(case, ignore_errors=True)
-    (case / "given").mkdir(parents=True)
-    file = case / "given" / place.file
-    write(file)
-    kept = [world.outside, world.data, world.scores]
-    before = {path: what for folder in kept for path, what in snapshot(folder).items()}
-    ended = run_command(
-        place.command(world, file, case / "out"), seconds=limits.seconds, memory_gb=limits.memory, folder=case
-    )
-    after = {path: what for folder in kept for path, what in snapshot(folder).items()}
-    ended.kind, ended.name, ended.changed = "files", name, changes(before, after)
-    return ended
-
-
-def file_cases(world: World, n: int, limits: Limits) -> Iterator[Ended]:
-    pairs = [(place, special) for special in SPECIAL_FILES for place in PLACES]
-    for number in range(n):
+    pairs = [(name, special) for special in SPECIAL_FILES for name in options.chosen(PLACES)]
+    for number in options.numbers:
         name, special = pairs[number % len(pairs)]
-        yield run_case(world, f"{name}: {special}", PLACES[name], SPECIAL_FILES[special], limits)
+        file = new_file(world, PLACES[name])
+        SPECIAL_FILES[special](file)
+        yield run_on_file(world, PLACES[name], file, options, name, special)
 
 
-def run(root: Path, n: int, limits: Limits) -> Iterator[Ended]:
-    """Run the cases one after the other; ``root`` is an empty folder."""
-    os.environ.update(HOME=str(root / "home"), USVIT_CACHE=str(root / "cache"), OMP_NUM_THREADS="1")
-    os.environ.update(USVIT_DATA="", HF_HUB_OFFLINE="1")
-    import_everything()
-    yield from file_cases(make(root), n, limits)
+def new_file(world: World, place: Place) -> Path:
+    """Return the path of the file of a new case, in an empty folder."""
+    shutil.rmtree(world.case, ignore_errors=True)
+    (world.case / "given").mkdir(parents=True)
+    return world.case / "given" / place.file
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--n", type=int, default=400)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--memory", type=float, default=3)
-    options = parser.parse_args()
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as root:
-        limits = Limits(options.seconds, options.memory)
-        cases = show_bad(run(Path(root), options.n, limits))
-    tell(cases)
-    print(f"{time.monotonic() - start:.0f} s")
-    sys.exit(any(case.bad for case in cases))
-
-
-if __name__ == "__main__":
-    main()
+def run_on_file(world: World, place: Place, file: Path, options: Options, kind: str, name: str) -> Ended:
+    """Run the command of a place; the data, the scores and the files of others must not change."""
+    arguments = place.command(world, file, world.case / "out")
+    outside = (world.outside, world.data, world.scores)
+    return run_command(arguments, folder=world.case, outside=outside, kind=kind, name=name, **options.limits)
