@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 
@@ -63,13 +64,15 @@ def test_too_few_sizes_and_impossible_costs_are_refused(sizes, costs):
 
 
 def python(arguments, environment):
-    """Do what a fresh Python does with ``-c PROGRAM``, or with ``-m usvit`` and the words of a command."""
+    """Do what a fresh Python does with ``-c PROGRAM``, with ``-m usvit`` and the words of a command, or with a file."""
     os.environ.update(environment)
     if arguments[0] == "-c":
         exec(arguments[1], {"__name__": "__main__"})
-    else:
-        assert arguments[:2] == ["-m", "usvit"]
+    elif arguments[:2] == ["-m", "usvit"]:
         command_line(*arguments[2:])
+    else:
+        sys.argv = arguments
+        runpy.run_path(arguments[0], run_name="__main__")
 
 
 def run_warm(command, environment):
