@@ -106,9 +106,11 @@ def show_bad(cases: Iterable[Ended]) -> list[Ended]:
 
 def tell(cases: Sequence[Ended]) -> None:
     """Print the outcomes by kind, the slowest and the largest cases, and the failures."""
-    for kind in dict.fromkeys(case.kind for case in cases):
+    kinds = dict.fromkeys(case.kind for case in cases)
+    width = max(map(len, kinds), default=0)
+    for kind in kinds:
         counts = Counter(case.outcome for case in cases if case.kind == kind)
-        print(f"{kind:24}  " + ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()))
+        print(f"{kind:{width}}  " + ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()))
     slow = sorted(cases, key=lambda case: -case.seconds)[:4]
     large = sorted(cases, key=lambda case: -case.gigabytes)[:4]
     print("slowest (CPU time): " + ", ".join(f"{one.kind}, {one.name}: {one.seconds:.1f} s" for one in slow))
