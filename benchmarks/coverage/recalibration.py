@@ -44,12 +44,13 @@ def recalibration(row: Labelled, k: int) -> Outcome:
     temperature = found.temperature
     outcome: dict[str, Interval | float] = {"temperature": _interval(temperature.ci95, TEMPERATURE)}
     for name, one in zip(RULES, found.thresholds, strict=True):
-        if one.threshold is None or one.sensitivity is None:
+        apparent = one.sensitivity
+        if one.threshold is None or apparent is None or apparent.value is None:
             continue
         if name.startswith("sensitivity"):
             outcome["threshold"] = _interval(one.ci95, BEST)
         limit = logit(one.threshold) * (temperature.value or 1.0) / TEMPERATURE
-        true, apparent = float(norm.sf((limit - D**2 / 2) / D)), one.sensitivity
+        true = float(norm.sf((limit - D**2 / 2) / D))
         outcome[f"{name}: interval"] = interval(apparent, true)
         outcome[f"{name}: apparent"], outcome[f"{name}: true"] = apparent.value, true
         if apparent.corrected is not None:

@@ -50,10 +50,10 @@ def test_too_few_patients_are_refused_if_alpha_was_asked_for_and_explained_if_no
     reference = images.label == 1
     with pytest.raises(UsvitError, match=r"8 patients with an image of class 'x'.*needs 9 of each.*--alpha 0.112"):
         fit_sets(reference, images.prob[:, 1], images.group, positive="x", alpha=0.1, who="patients")
-    found = fit(images, "x", n_resamples=3)["conformal"]
+    found = fit(images, "x", n_resamples=3).conformal
     assert found.positive.bound is found.rest.bound is None
     assert "alpha = 0.1 needs 9 of each" in found.reason
-    more = fit(images, "x", alpha=0.112, n_resamples=3)["conformal"]
+    more = fit(images, "x", alpha=0.112, n_resamples=3).conformal
     assert more.reason is None and more.positive.n_needed == 8
 
 

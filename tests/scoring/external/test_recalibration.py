@@ -182,8 +182,8 @@ def test_repeating_every_image_within_its_patient_makes_nothing_surer():
     once = images_of(20)
     twice = LabelledImages(*(np.repeat(one, 2, axis=0) for one in (once.label, once.prob, once.group)), 1)
     few, many = (fit(one, "malignant", n_resamples=200).temperature for one in (once, twice))
-    assert few["value"] == pytest.approx(many["value"])
-    assert few["ci95"] == pytest.approx(many["ci95"])
+    assert few.value == pytest.approx(many.value)
+    assert few.ci95 == pytest.approx(many.ci95)
 
 
 @pytest.mark.slow
