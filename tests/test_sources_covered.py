@@ -4,15 +4,15 @@ import os
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
 
 from usvit.cli import app
 from usvit.config import RunConfig, build, load_recipe, merge, parse_overrides
+from usvit.config.explaining import Method
 from usvit.data.datasets import load_cards
-from usvit.explaining import METHODS
 from usvit.models import find_model
 from usvit.plain_yaml import parse_yaml
 from usvit.upstream.cli.study import DEFAULT
@@ -127,7 +127,7 @@ def check(words: list[str]) -> None:
     if given.get("dataset"):
         load_cards(given["dataset"])
     if given.get("method"):
-        assert given["method"] in METHODS, f"unknown method {given['method']}"
+        assert given["method"] in get_args(Method), f"unknown method {given['method']}"
     if names[0] in STAGES:
         built(names[0], given)
 

@@ -12,6 +12,7 @@ from benchmarks.coverage.fixed import called_non_inferior
 from benchmarks.coverage.generators import deviations
 from benchmarks.coverage.harness import Outcome, Row, Spread, Table, rejects
 from benchmarks.coverage.trained import area_of
+from usvit.config.planning import ComparisonTest
 from usvit.metrics.comparison_power import ObservedComparison
 from usvit.metrics.cross_validation import area_figure
 from usvit.metrics.fold_difference import difference_limits, difference_within_folds
@@ -20,7 +21,6 @@ from usvit.metrics.margin_tests import equivalence
 from usvit.metrics.sample_size import (
     AreaPrecision,
     CalibrationSlope,
-    ComparisonTest,
     NetBenefit,
     ObservedExpected,
     PreciseFigure,

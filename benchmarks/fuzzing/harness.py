@@ -93,12 +93,12 @@ def isolated(root: Path) -> Iterator[None]:
         os.environ.update(before)
 
 
-def show_bad(cases: Iterable[Ended], everything: bool = False) -> list[Ended]:
-    """Return the cases in a list; each bad one, or each, is printed as soon as it has ended."""
+def show_bad(cases: Iterable[Ended]) -> list[Ended]:
+    """Return the cases in a list; each bad one is printed as soon as it has ended."""
     found = []
     for case in cases:
         found.append(case)
-        if case.bad or everything:
+        if case.bad:
             what = ", ".join(case.changed[:3]) or case.last_line
             print(f"  {case.outcome} {case.kind}: {case.name}: {what}", file=sys.stderr, flush=True)
     return found

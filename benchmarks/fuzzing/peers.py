@@ -121,7 +121,8 @@ def peers(root: Path, options: Options) -> Iterator[Ended]:
     pairs: list[tuple[str, Callable[[int, Path], object], Callable[..., Any], str]]
     pairs = [(name, client, http_peer, kind) for name, client in WEB_CLIENTS.items() for kind in HTTP_KINDS]
     pairs += [(name, client, dicom_peer, kind) for name, client in DICOM_CLIENTS.items() for kind in DICOM_KINDS]
-    pairs = [pair for pair in pairs if options.only in pair[0]]
+    chosen = options.chosen({pair[0] for pair in pairs})
+    pairs = [pair for pair in pairs if pair[0] in chosen]
     for number in options.numbers:
         name, client, peer, kind = pairs[number % len(pairs)]
         folder = root / str(number)

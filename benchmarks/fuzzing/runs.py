@@ -176,7 +176,7 @@ SHARES += ["explain"] * 2 + ["export"] * 2 + ["score"] * 2 + ["evaluate --labels
 def runs(root: Path, options: Options) -> Iterator[Ended]:
     world = make_world(root)
     shutil.copytree(world.outside, root / "outside-kept")
-    shares = [command for command in SHARES if options.only in command]
+    shares = options.chosen(SHARES)
     for number in options.numbers:
         rng = options.rng(number)
         ended = run_on_folder(world, shares[rng.integers(len(shares))], rng, options)

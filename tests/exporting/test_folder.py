@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.exporting.conftest import tiny
+from usvit.config.exporting import ExportSettings
 from usvit.data.io.decoding import read_image
 from usvit.data.io.image_hashes import pixel_sha256
 from usvit.data.near_duplicates import describe
@@ -74,12 +75,12 @@ def test_the_card_says_what_a_receiver_must_know(fold, tmp_path):
 
 @pytest.mark.slow
 def test_a_network_of_the_zoo_is_called_untrained(tmp_path):
-    source = open_source("vit_ti16", weights="scratch", classes=["a", "b"], image_size=32)
+    source = open_source("vit_ti16", ExportSettings(weights="scratch", classes=["a", "b"], image_size=32))
     write_export(source, "safetensors", tmp_path / "x")
     assert "untrained: its probabilities mean nothing" in (tmp_path / "x" / "README.md").read_text()
     assert not source.predict(check_pixels(source.preprocessing)).any()
     assert load_trained(tmp_path / "x").classes == ("a", "b")
-    again = open_source("vit_ti16", weights="scratch", classes=["a", "b"], image_size=32)
+    again = open_source("vit_ti16", ExportSettings(weights="scratch", classes=["a", "b"], image_size=32))
     assert not write_export(again, "safetensors", tmp_path / "x").new, "the same name gives the same weights"
 
 

@@ -11,6 +11,7 @@ from PIL import Image
 from torch import nn
 
 from tests.exporting.conftest import CLASSES, tiny
+from usvit.config.exporting import ExportSettings
 from usvit.data.io.decoding import read_image
 from usvit.errors import UsvitError
 from usvit.exporting import to_onnx, write_export
@@ -101,7 +102,7 @@ def test_every_family_says_the_same_in_onnx(name, vit, size, options, tmp_path):
 
 
 def test_a_head_of_zeros_does_not_hide_a_wrong_body(tmp_path, monkeypatch):
-    source = open_source("vit_ti16", weights="scratch", classes=["a", "b"], image_size=32)
+    source = open_source("vit_ti16", ExportSettings(weights="scratch", classes=["a", "b"], image_size=32))
     heads = []
     monkeypatch.setattr(to_onnx, "_write", lambda _, model, *__: heads.append(model.get_classifier().weight.any()))
     to_onnx.write_onnx(source, tmp_path)

@@ -12,7 +12,6 @@ from usvit.metrics.fold_difference import difference_limits, difference_within_f
 from usvit.metrics.margin_tests import (
     StudentLimits,
     check_margin,
-    check_test,
     equivalence,
     non_inferiority,
     one_sided_p,
@@ -85,9 +84,6 @@ def test_margins_out_of_range_are_refused(margin):
     for judge in (non_inferiority, equivalence):
         with pytest.raises(UsvitError, match="above 0 and below"):
             judge(limits(), margin)
-    assert check_test("equivalence") == "equivalence"
-    with pytest.raises(UsvitError, match="noninferiority or equivalence"):
-        check_test("superiority")
 
 
 def test_a_negative_margin_is_told_to_have_no_sign():

@@ -7,8 +7,11 @@ from typing import Annotated
 import typer
 
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
+from usvit.config.exporting import ExportSettings
 
 
+@takes_options()
 def export(
     source: Annotated[
         str, typer.Argument(help="A run (runs/x), one fold of it (runs/x/fold-2), or a name from 'usvit models list'.")
@@ -17,26 +20,7 @@ def export(
     out: Annotated[
         Path, typer.Option(help="Folder to write; must be new, empty, or contain the same export.", metavar="DIR")
     ],
-    weights: Annotated[
-        str | None, typer.Option(help="With a name: hub, scratch, a file or a run. (default: hub)", metavar="W")
-    ] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="With a name: the classes in order, such as benign,malignant.", metavar="A,B[,C]")
-    ] = None,
-    positive: Annotated[
-        str | None, typer.Option(help="With a name: one of --classes. (default: malignant, or the last)", metavar="C")
-    ] = None,
-    image_size: Annotated[
-        int | None, typer.Option(help="With a name: side of the input, in pixels. (default: 224)", min=1)
-    ] = None,
-    descriptions: Annotated[
-        bool,
-        typer.Option(
-            "--descriptions/--no-descriptions",
-            help="Include descriptions that identify near-duplicates of the training images. A rough sketch "
-            "of an image can be reconstructed from them.",
-        ),
-    ] = True,
+    settings: ExportSettings,
     base: o.Base = None,
     json_: o.Json = False,
 ) -> None:
@@ -46,17 +30,7 @@ def export(
     """
     from usvit.exporting import export as export_model
 
-    names = [name.strip() for name in classes.split(",")] if classes else []
-    exported = export_model(
-        source,
-        out,
-        format=format_,
-        weights=weights,
-        classes=names,
-        positive=positive,
-        image_size=image_size,
-        descriptions=descriptions,
-    )
+    exported = export_model(source, out, format=format_, settings=settings)
     record = exported.record
     if json_:
         print(json.dumps({"out": str(out), "new": exported.new, **record.content()}, indent=2, ensure_ascii=False))

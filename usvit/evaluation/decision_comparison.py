@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 import numpy as np
 import pandas as pd
 
+from usvit.config.comparison import MarginTest
 from usvit.errors import UsvitError, unknown
 from usvit.estimate import Difference
 from usvit.evaluation.decisions import MOST_PROBABLE, Decided
@@ -28,7 +29,6 @@ from usvit.metrics.intervals import ALPHA, undefined
 from usvit.metrics.margin_tests import (
     NO_INTERVAL,
     DifferenceLimits,
-    MarginTest,
     StudentLimits,
     equivalence,
     non_inferiority,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from usvit.config.comparison import MarginTest
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
 from usvit.estimate import Difference
@@ -32,7 +33,6 @@ from usvit.evaluation.predictions import first_repeat
 from usvit.evaluation.tables_beside_runs import open_beside
 from usvit.metrics.checks import group_codes
 from usvit.metrics.figure_table import HEADLINE
-from usvit.metrics.margin_tests import MarginTest
 from usvit.metrics.paired_tests import holm
 from usvit.metrics.support import few_groups_sentences
 from usvit.records import ComparedRun, CompareRecord, McNemar, Pair

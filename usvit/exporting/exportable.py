@@ -1,7 +1,6 @@
 """The source of an export: a trained network or one of the zoo, with its model metadata."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +10,8 @@ from safetensors.torch import save as safetensors_bytes
 from torch import nn
 
 import usvit
+from usvit.config.exporting import ExportSettings
+from usvit.config.fields import given_fields
 from usvit.data.splits import SeenImages, passed_on, seen_by, seen_by_weights
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError, unknown
@@ -81,30 +82,23 @@ class ExportSource:
         return logits
 
 
-def open_source(
-    name: str,
-    *,
-    weights: str | None = None,
-    classes: Sequence[str] = (),
-    positive: str | None = None,
-    image_size: int | None = None,
-) -> ExportSource:
+USUAL = ExportSettings()
+
+
+def open_source(name: str, settings: ExportSettings = USUAL) -> ExportSource:
     """Open the network to export.
 
     Args:
         name: a run with a single fold, the folder of a fold, an earlier export, or a name of the zoo.
-        weights: only with a name of the zoo: value of ``--weights``; None: ``hub``.
-        classes: only with a name of the zoo: names of the outputs; the head is new.
-        positive: only with a name of the zoo: one of ``classes``; None: ``malignant``, or the last class.
-        image_size: only with a name of the zoo; None: 224.
+        settings: which weights and classes a network of the zoo has.
 
     Raises:
         UsvitError: the run or network does not exist, or the options do not apply to it.
     """
     folder = Path(name)
     if any((folder / file).is_file() for file in ("run.json", "model.json")):
-        given = {"--weights": weights, "--classes": classes or None, "--positive": positive, "--image-size": image_size}
-        if unfit := [option for option, value in given.items() if value is not None]:
+        given = given_fields(settings) - {"descriptions"}
+        if unfit := [f"--{field.replace('_', '-')}" for field in ExportSettings.model_fields if field in given]:
             raise UsvitError(f"{name} is a trained network with its own {', '.join(unfit)}: leave the option out.")
         return _of_run(folder)
     if folder.exists() and name != folder.name:
@@ -114,8 +108,13 @@ def open_source(
         )
     if folder.name != name and not name.startswith("timm:"):
         raise UsvitError(f"There is no run {name}. Give a run's folder, or a name of 'usvit models list'.")
-    size = 224 if image_size is None else image_size
-    return of_spec(find_model(name), weights or "hub", tuple(classes), positive=positive, image_size=size)
+    return of_spec(
+        find_model(name),
+        settings.weights or "hub",
+        settings.classes,
+        positive=settings.positive,
+        image_size=settings.image_size or 224,
+    )
 
 
 def _of_run(folder: Path) -> ExportSource:

@@ -1,11 +1,12 @@
 """``usvit models export``: write a network in a format that other tools read, and verify it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from usvit.arguments import checked_arguments
+from usvit.config.exporting import ExportSettings
+from usvit.config.keywords import takes_settings
 from usvit.errors import UsvitError, unknown
 from usvit.exporting import to_monai, to_onnx
 from usvit.exporting.exportable import NOVELTY_FILE, ExportSource, open_source
@@ -30,17 +31,13 @@ class Exported:
     """False if the folder already held the same export."""
 
 
-@checked_arguments
+@takes_settings
 def export(
     model: str | Path,
     out: str | Path,
     *,
     format: str = "safetensors",
-    weights: str | None = None,
-    classes: Sequence[str] = (),
-    positive: str | None = None,
-    image_size: int | None = None,
-    descriptions: bool = True,
+    settings: ExportSettings,
 ) -> Exported:
     """Write a network, its metadata and a model card into a folder.
 
@@ -50,12 +47,7 @@ def export(
         model: folder of a run with one fold, of a fold, or of an earlier export; or a name of ``usvit models list``.
         out: folder to write; it must be absent, empty, or hold the same export.
         format: ``safetensors``, ``onnx`` or ``monai``.
-        weights: only with a name: ``hub``, ``scratch``, a file or a run; None: ``hub``.
-        classes: only with a name: the classes in the order of the outputs.
-        positive: only with a name: one of ``classes``; None: ``malignant``, or the last class.
-        image_size: only with a name: side of the input, in pixels; None: 224.
-        descriptions: include the fingerprints by which near-duplicates of the training images are recognised. Without
-            them the recipient can recognise only identical pixels.
+        settings: see ``ExportSettings``.
 
     Returns:
         The folder and the content of ``export.json``.
@@ -75,8 +67,8 @@ def export(
         raise unknown("format", format, FORMATS)
     _refuse_without_extra(format)
     output_folder(out).refuse_other_files()
-    opened = open_source(str(model), weights=weights, classes=classes, positive=positive, image_size=image_size)
-    return write_export(opened if descriptions else opened.without_descriptions(), format, out)
+    opened = open_source(str(model), settings)
+    return write_export(opened if settings.descriptions else opened.without_descriptions(), format, out)
 
 
 def write_export(source: ExportSource, format_: str, out: Path) -> Exported:

@@ -7,7 +7,7 @@ p-values are computed from the same limits as the interval, so p and interval al
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from scipy.optimize import brentq
@@ -18,7 +18,6 @@ from usvit.estimate import Difference
 from usvit.metrics.intervals import ALPHA, Interval
 from usvit.records import BothWays, EquivalenceClaim, Verdict
 
-MarginTest = Literal["noninferiority", "equivalence"]
 EQUIVALENCE_ALPHA = 2 * ALPHA
 """Two one-sided tests at 5 % each correspond to the two-sided 90 % interval."""
 SMALLEST_P = 1e-12
@@ -78,18 +77,6 @@ def check_margin(margin: float) -> float:
             "are compared, and justify why such a difference would not matter."
         )
     return float(margin)
-
-
-def check_test(test: str) -> MarginTest:
-    """Validate and return the name of a test with a margin.
-
-    Raises:
-        UsvitError: it is not one of ``MarginTest``.
-    """
-    known: dict[str, MarginTest] = {one: one for one in get_args(MarginTest)}
-    if test in known:
-        return known[test]
-    raise UsvitError(f"--test {test}: give {' or '.join(get_args(MarginTest))}.")
 
 
 def non_inferiority(limits: DifferenceLimits | None, margin: float, *, reason: str = NO_INTERVAL) -> BothWays:

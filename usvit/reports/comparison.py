@@ -7,7 +7,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 import usvit.documents as doc
-from usvit.arguments import checked_arguments
+from usvit.config.comparison import ComparisonSettings
+from usvit.config.keywords import takes_settings
 from usvit.errors import UsvitError
 from usvit.evaluation import (
     AREA,
@@ -21,7 +22,7 @@ from usvit.evaluation import (
 )
 from usvit.files import OutputFolder, write_text
 from usvit.metrics.basic import roc
-from usvit.metrics.margin_tests import check_margin, check_test
+from usvit.metrics.margin_tests import check_margin
 from usvit.records import CompareRecord, save_record
 from usvit.reports.comparison_document import comparison_document
 from usvit.reports.figures import square
@@ -29,32 +30,20 @@ from usvit.reports.figures import square
 FILES = ("compare.json", "compare.md", "compare.tex", "compare.html")
 
 
-@checked_arguments
+@takes_settings
 def compare(
     *runs: str | Path,
-    positive: str | None = None,
-    margin: float | None = None,
-    test: str | None = None,
-    primary: str = AREA,
+    settings: ComparisonSettings,
     columns: Columns = USUAL_COLUMNS,
-    names: Sequence[str] = (),
     out: str | Path | None = None,
 ) -> tuple[CompareRecord, Path]:
     """Compare two or more runs (or predictions tables) on the same images, pair by pair, and write the page.
 
     Args:
         runs: two or more run directories or predictions tables.
-        positive: the positive class; None takes the runs' own, or 'malignant'.
-        margin: difference of AUC, accuracy, sensitivity and specificity in (0, 0.5) that would not matter; None makes
-            no claim.
-        test: ``noninferiority`` (each run is not worse than the other by the margin or more) or ``equivalence`` (they
-            differ by less than the margin either way); None takes ``noninferiority``.
-        primary: the figure that was declared beforehand, which alone gets verdicts: ``AUC``, ``accuracy``,
-            ``sensitivity`` or ``specificity`` (of the most probable class), or one of an operating point, such as
-            ``specificity, sensitivity >= 0.95``. Only with a margin.
+        settings: see ``ComparisonSettings``.
         columns: which column of the tables holds what. Beside a run, columns are also found by the names of its images
             and classes, and labels, groups and folds are those of the run (``evaluation.open_beside``).
-        names: names of the tables on the page, in their order; or of all runs and tables.
         out: the folder to write; None takes ``compare-<run>-<run>...`` in the current folder.
 
     Returns:
@@ -72,25 +61,26 @@ def compare(
         (1, True)
     """
     paths = [Path(run) for run in runs]
-    claim = check_test(test) if test is not None else "noninferiority"
-    if margin is not None:
-        check_margin(margin)
-    elif test is not None:
-        raise UsvitError(f"--test {claim} needs a --margin, such as 0.05: the difference that would not matter.")
-    elif primary != AREA:
+    if settings.margin is not None:
+        check_margin(settings.margin)
+    elif settings.test is not None:
         raise UsvitError(
-            f"--primary {primary} needs a --margin, such as 0.05: it is the figure that a verdict is about."
+            f"--test {settings.test} needs a --margin, such as 0.05: the difference that would not matter."
+        )
+    elif settings.primary != AREA:
+        raise UsvitError(
+            f"--primary {settings.primary} needs a --margin, such as 0.05: it is the figure that a verdict is about."
         )
     if len(paths) < 2:
         raise UsvitError("Name at least two runs or predictions tables to compare.")
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsvitError("The same run is named twice. Name different runs.")
-    opened = open_all(paths, positive, columns)
-    names = names_of(opened, paths, names)
+    opened = open_all(paths, settings.positive, columns)
+    names = names_of(opened, paths, settings.names)
     folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
     output = OutputFolder(folder, "a comparison", files=FILES)
     output.refuse_other_files()
-    record = compare_predictions(opened, names, margin, claim, primary)
+    record = compare_predictions(opened, names, settings.margin, settings.test or "noninferiority", settings.primary)
     with output.opened():
         save_record(folder / "compare.json", record)
         document = comparison_document(record, {"roc": _roc(opened, record), "differences": _differences(record)})

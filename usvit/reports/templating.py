@@ -8,17 +8,9 @@ from importlib.resources import files
 from jinja2 import ChainableUndefined, ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 
-from usvit.reports.formatting import (
-    NOT_RECORDED,
-    contaminated_sentence,
-    count,
-    decimals,
-    duration,
-    estimate,
-    interval,
-    p_words,
-)
-from usvit.wording import listed, plural
+from usvit.documents import Figure, Plot, html_blocks, html_words
+from usvit.reports.formatting import NOT_RECORDED, count, decimals, duration, interval
+from usvit.wording import counted, listed, plural
 
 LOADERS = (PackageLoader("usvit.reports"), PackageLoader("usvit.documents"))
 """Where the templates are that other packages include."""
@@ -35,14 +27,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = {"count": count, "decimals": decimals, "duration": duration, "estimate": estimate, "interval": interval}
-    made.filters |= filters | {
-        "contaminated": contaminated_sentence,
-        "listed": listed,
-        "p_words": p_words,
-        "capitalize_first": lambda words: words[:1].upper() + words[1:],
-    }
-    made.globals["plural"] = plural
+    made.filters |= {"count": count, "decimals": decimals, "duration": duration, "interval": interval, "listed": listed}
+    made.globals |= {"plural": plural, "counted": counted, "words": html_words, "figure": _figure}
     return made
 
 
@@ -56,6 +42,10 @@ def script_of(name: str) -> dict[str, str]:
         "script": Markup(text),
         "script_sha256": base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),
     }
+
+
+def _figure(plot: Plot, caption: str) -> Markup:
+    return html_blocks([Figure(plot, caption)])
 
 
 class _NotRecorded(ChainableUndefined):

@@ -27,7 +27,7 @@ def test_a_dry_run_lists_the_runs_and_makes_none(usvit, tmp_path, monkeypatch):
         (("gheflati2022_table1", "--set", "train.stepps=3"), "Nearest: train.steps"),
         (("gheflati2022_table1", "--set", "model.name=vgg16"), "grid.models"),
         (("gheflati2022_table1", "--dataset", "phantm"), "Nearest: phantom"),
-        (("gheflati2022_table1", "--engine", "spark"), "Known: sequential, ray"),
+        (("gheflati2022_table1", "--engine", "spark"), "Known: ray, sequential"),
         (("gheflati2022_table1", "--address", "auto"), "--engine ray"),
         (("gheflati2022_table1", "--scale", "small"), "Known: paper, tiny"),
         (("gheflati2022_table1", "--paper", "gheflati2022"), "'usvit study list' and 'usvit study all'"),

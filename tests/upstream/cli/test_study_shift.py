@@ -14,7 +14,7 @@ FAST += ("--set", "model.image_size=32", "--set", "train.steps=2")
         (("busi",), "only one is named"),
         (("a=phantom", "b=phantom", "--sizes", "ten"), "--sizes ten"),
         (("a=phantom", "b=phantom", "--sizes", "1"), "a recalibration on 1 patients"),
-        (("a=phantom", "b=phantom", "--draws", "0"), "--draws 0"),
+        (("a=phantom", "b=phantom", "--draws", "0"), "--draws"),
         (("a=phantom", "b=phantom", "--rule", "best"), "Unknown operating point 'best'"),
         (("a=phantom", "b=phantom", "--prevalence", "5"), "--prevalence 5"),
         (("a=phantom", "b=phantom", "--model", "vit_b33"), "Nearest: vit_b32"),

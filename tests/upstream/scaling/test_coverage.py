@@ -26,7 +26,7 @@ def test_more_undefined_draws_than_lie_outside_leave_no_band():
 
 @pytest.mark.slow
 def test_bands_of_95_percent_contain_the_true_exponents():
-    """Of 40 sweeps and 3 exponents, 114 are expected; benchmarks/shape_scaling.py has the 200 sweeps of the docs."""
+    """Of 40 sweeps and 3 exponents, 114 are expected; the table "shape" of benchmarks.coverage has 200 sweeps."""
     surface = known_surface()
     shapes, compute = star_points()
     fitter, clean = SweepFitter(shapes, compute), surface.loss(shapes, compute)

@@ -25,7 +25,7 @@ def test_a_dry_run_gives_the_record_of_the_start_and_writes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"), [({"engine": "spark"}, "Known: sequential, ray"), ({"model__name": "vgg16"}, "grid.models")]
+    ("arguments", "says"), [({"engine": "spark"}, "Known: ray, sequential"), ({"model__name": "vgg16"}, "grid.models")]
 )
 def test_a_wrong_argument_is_refused(tmp_path, arguments, says):
     with pytest.raises(UsvitError, match=says):

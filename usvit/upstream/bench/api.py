@@ -5,17 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from usvit.arguments import checked_arguments
 from usvit.config import merge, nested
-from usvit.errors import UsvitError, unknown
+from usvit.config.keywords import takes_settings
+from usvit.errors import UsvitError
 from usvit.progress import Progress, shown_progress
 from usvit.upstream.bench.case import Hardware
 from usvit.upstream.bench.protocols import Protocol, find_protocol
+from usvit.upstream.config.bench import BenchmarkSettings
 
 if TYPE_CHECKING:
-    from usvit.upstream.records.bench import BenchRecord, Precision
+    from usvit.upstream.records.bench import BenchRecord, Mode, Precision
 
-_MODES = {"train": ("train",), "infer": ("infer",), "both": ("train", "infer")}
+_MODES: Mapping[str, tuple["Mode", ...]] = {"train": ("train",), "infer": ("infer",), "both": ("train", "infer")}
 _PRECISIONS: Mapping[str, tuple["Precision", ...]] = {
     "auto": ("auto",),
     "fp32": ("fp32",),
@@ -24,29 +25,16 @@ _PRECISIONS: Mapping[str, tuple["Precision", ...]] = {
 }
 
 
-@checked_arguments
+@takes_settings
 def benchmark(
     models: str | Sequence[str],
     *,
-    protocol: str = "fixed",
-    mode: str | None = None,
-    batch: int | None = None,
-    max_batch: int | None = None,
-    repeats: int = 30,
-    seconds: float = 60.0,
-    image_size: int | None = None,
-    classes: int = 1000,
-    device: str = "auto",
-    precision: str | None = None,
-    compile: bool = False,
-    channels_last: bool = False,
-    threads: int | None = None,
-    memory_gb: float | None = None,
+    settings: BenchmarkSettings,
     out: str | Path | None = None,
     progress: Progress | None = None,
     command: str = "usvit.benchmark",
     overrides: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **model_settings: Any,
 ) -> "BenchRecord":
     """Measure images/s and peak memory of networks by the protocol of a paper.
 
@@ -54,26 +42,13 @@ def benchmark(
 
     Args:
         models: Names of ``usvit models list``, or ``timm:NAME``.
-        protocol: ``fixed``, ``deit``, ``resmlp``, ``deit3``, ``sweep`` or ``latency``.
-        mode: ``train``, ``infer`` or ``both``. Default: that of the protocol.
-        batch: Batch size, or the first one of a search. Default: that of the protocol.
-        max_batch: The largest batch size of a search. Default: that of the protocol.
-        repeats: Number of timed steps, at least 1. Their median counts.
-        seconds: Time limit of each measurement, without building and compiling.
-        image_size: Side of the input in pixels. Default: that of the network.
-        classes: Number of outputs of the head.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        precision: ``auto``, ``fp32``, ``bf16`` or ``both``. Default: that of the protocol.
-        compile: Use ``torch.compile``. Its time is reported separately.
-        channels_last: Compute convolutions in NHWC order.
-        threads: Threads of the CPU. Default: as PyTorch chooses.
-        memory_gb: Limit of memory in GB. Default: nearly all that is free.
+        settings: See ``BenchmarkSettings``.
         out: Folder for bench.json, bench.csv and bench.svg. Default: nothing is written.
         progress: Where progress is shown. Default: a bar in a terminal, lines in a notebook.
         command: What the user called, for the record.
         overrides: Settings of the section ``model`` of the configuration by dotted key, such as
             ``{"vit.stem": "hmlp_bn"}``.
-        **settings: The same settings with double underscores for dots: ``vit__stem="hmlp_bn"``.
+        **model_settings: The same settings with double underscores for dots: ``vit__stem="hmlp_bn"``.
 
     Returns:
         The content of ``bench.json`` (docs/reference/bench.schema.json).
@@ -91,30 +66,27 @@ def benchmark(
         >>> [(row.model, row.batch, row.status) for row in result.results]
         [('vit_ti16', 2, 'ok')]
     """
-    chosen = find_protocol(protocol)
-    modes = _MODES.get(mode) if mode else chosen.modes
-    if modes is None:
-        raise unknown("mode", str(mode), _MODES)
-    precisions = _PRECISIONS.get(precision or chosen.precision)
-    if precisions is None:
-        raise unknown("precision", str(precision), _PRECISIONS)
-    if device not in ("auto", "cpu", "cuda"):
-        raise unknown("device", device, ("auto", "cpu", "cuda"))
-    chosen = replace(_with_batch(chosen, batch, max_batch), repeats=repeats)
-    model_settings = _model_settings({**settings, **(overrides or {})}, image_size)
+    protocol = _with_batch(find_protocol(settings.protocol), settings)
 
     from usvit.upstream.bench.execution import BenchSettings, run_bench
 
     return run_bench(
         BenchSettings(
             models=(models,) if isinstance(models, str) else tuple(models),
-            protocol=chosen,
-            modes=modes,  # type: ignore[arg-type]
-            precisions=precisions,
-            hardware=Hardware(device, "auto", compile, channels_last, threads, memory_gb),  # type: ignore[arg-type]
-            seconds=seconds,
-            n_classes=classes,
-            model_settings=model_settings,
+            protocol=protocol,
+            modes=_MODES[settings.mode] if settings.mode else protocol.modes,
+            precisions=_PRECISIONS[settings.precision or protocol.precision],
+            hardware=Hardware(
+                settings.device,
+                "auto",
+                settings.compile,
+                settings.channels_last,
+                settings.threads,
+                settings.memory_gb,
+            ),
+            seconds=settings.seconds,
+            n_classes=settings.classes,
+            model_settings=_model_settings({**model_settings, **(overrides or {})}, settings.image_size),
         ),
         out=None if out is None else Path(out),
         command=command,
@@ -122,14 +94,14 @@ def benchmark(
     )
 
 
-def _with_batch(protocol: Protocol, batch: int | None, max_batch: int | None) -> Protocol:
-    first, last = batch or protocol.batch, max_batch or protocol.max_batch
+def _with_batch(protocol: Protocol, settings: BenchmarkSettings) -> Protocol:
+    first, last = settings.batch or protocol.batch, settings.max_batch or protocol.max_batch
     if protocol.search == "none":
-        if max_batch is not None:
+        if settings.max_batch is not None:
             raise UsvitError(f"The protocol {protocol.name} measures one batch size: pass --batch, not --max-batch.")
     elif first > last:
         raise UsvitError(f"--batch {first} is larger than --max-batch {last}: the search would end before it begins.")
-    return replace(protocol, batch=first, max_batch=last)
+    return replace(protocol, batch=first, max_batch=last, repeats=settings.repeats)
 
 
 def _model_settings(given: Mapping[str, Any], image_size: int | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from usvit.errors import unknown
 
 if TYPE_CHECKING:
-    from usvit.upstream.records.bench import Search
+    from usvit.upstream.records.bench import Mode, Search
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Protocol:
     repeats: int = 30
     precision: str = "fp32"
     """Default of ``--precision``. The papers' "mixed precision" is float16; usvit's is bfloat16."""
-    modes: tuple[str, ...] = ("infer",)
+    modes: "tuple[Mode, ...]" = ("infer",)
     """Default of ``--mode``. The papers timed only inference."""
     figures: str | None = None
     """Key of the paper's figures in ``PaperFigures.images_per_second``."""

@@ -10,7 +10,7 @@ from usvit.cli import options as o
 from usvit.errors import EXIT_USER, UsvitError
 
 if TYPE_CHECKING:
-    from usvit.estimate_text import HasInterval
+    pass
 
 app = typer.Typer(
     help="Find the best depth, width and MLP width for a compute budget (Alabdulmohsin et al. 2023).",
@@ -145,7 +145,8 @@ def fit(
     An exponent that the data do not identify is not printed; the reason is, and the exit code is 2. The files are
     written in any case.
     """
-    from usvit.upstream.scaling import fit_shapes
+    from usvit.documents import terminal_text
+    from usvit.upstream.scaling import fit_document, fit_shapes
 
     found = fit_shapes(
         table,
@@ -162,16 +163,7 @@ def fit(
     if json_:
         print(found.path.read_text(encoding="utf-8"), end="")
     else:
-        print(
-            f"{len(record.points)} trainings, {record.n_budgets} budgets, {record.n_outliers} outliers with less weight"
-        )
-        for one in record.dimensions:
-            print(f"{one.name:6} grows as compute to the power {_band(one.exponent)}")
-        print(f"c      data exponent {_band(record.c)}")
-        print(f"eps    irreducible loss {_band(record.eps)}")
-        print(f"residuals: {100 * record.residual_sd:.2g} % of the loss (robust SD)")
-        for warning in record.warnings:
-            print(f"Warning: {warning}")
+        print(terminal_text(fit_document(record)))
         print(f"fit: {found.path}\npage: {found.page}")
     if found.complaint:
         typer.echo(f"Error: {found.complaint}", err=True)
@@ -216,7 +208,7 @@ def predict(
     json_: o.Json = False,
 ) -> None:
     """Predict the best shape for a compute budget, rounded to a network that can be trained."""
-    from usvit.upstream.scaling import predict_shape
+    from usvit.upstream.scaling import predict_shape, shape_document
 
     found = predict_shape(
         fit_,
@@ -238,32 +230,12 @@ def predict(
     if json_:
         print(found.path.read_text(encoding="utf-8"), end="")
         return
-    from usvit.estimate import Estimate
-    from usvit.terminal import aligned
+    from usvit.documents import terminal_text
 
-    record = found.record
-    lines = []
-    for one in [record.chosen, *record.neighbours, *record.others]:
-        shape = [f"{one.shape[name]:,}" for name in ("width", "depth", "mlp")]
-        measured = "" if one.measured_loss is None else f"{one.measured_loss:.4f}"
-        loss = _band(one.predicted_loss, 4) if one.predicted_loss.value else "-"
-        lines.append([one.name, *shape, f"{one.params / 1e6:.3g}", f"{one.images:.3g}", loss, measured])
-    print(aligned(["", "width", "depth", "mlp", "params/M", "images", "predicted loss", "measured"], lines))
-    for name, value in record.ideal.items():
-        print(f"{name:6} {_band(Estimate(value=value.value, ci95=value.ci95), 1)}{' (given)' if value.fixed else ''}")
-    for warning in record.warnings:
-        print(f"Warning: {warning}")
-    if record.verdict:
-        print(record.verdict)
+    print(terminal_text(shape_document(found.record)))
     print(f"shape: {found.path}\npage: {found.page}")
     if found.study:
         print(f"next: usvit study {found.study}")
-
-
-def _band(estimate: "HasInterval", digits: int = 3) -> str:
-    from usvit.estimate_text import Style, estimate_text, fixed
-
-    return estimate_text(estimate, Style(fixed(digits, ","), undefined="not identified"))
 
 
 def _number(text: str, option: str) -> float:

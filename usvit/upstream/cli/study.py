@@ -9,14 +9,18 @@ import typer
 from typer.core import TyperGroup
 
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
 from usvit.errors import EXIT_PARTLY, UsvitError
 from usvit.upstream.cli import study_best, study_shift
+from usvit.upstream.config.study import StudySettings
 
 if TYPE_CHECKING:
     from usvit.upstream.studies import StudyOutcome
 
 
+@takes_options()
 def study(
+    *,
     names: Annotated[
         list[str],
         typer.Argument(
@@ -27,60 +31,9 @@ def study(
     paper: Annotated[
         str | None, typer.Option(help="With list and all: only the studies of this paper.", metavar="PAPER")
     ] = None,
-    scale: Annotated[
-        str,
-        typer.Option(
-            help="paper, or tiny: the same runs with tiny networks on generated images, which shows that the "
-            "study works, in minutes."
-        ),
-    ] = "paper",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the study; with several, the folder of their folders. (default: studies/<name>)"),
-    ] = None,
-    runs: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the runs. Studies with the same folder share equal runs. (default: runs, in the folder of "
-            "the study; with several studies, in the folder of their folders)"
-        ),
-    ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(
-            help="Use this data set in cross-validations and hold-outs instead of the file's, such as phantom.",
-            metavar="D[+D]",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Number of seeds, counted up from the file's first seed. The table shows their spread."
-        ),
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="sequential, or ray, which starts as many runs at once as CPUs and GPUs allow.")
-    ] = "sequential",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of the Ray cluster: HOST:PORT, or auto. (default: a new cluster on this machine)", metavar="A"
-        ),
-    ] = None,
-    cpus: Annotated[
-        int | None, typer.Option(min=1, help="Number of CPU threads of each run. (default: PyTorch's choice)")
-    ] = None,
-    gpus: Annotated[
-        float | None, typer.Option(min=0, help="Number of GPUs of each run, with Ray. (default: 1 if there are any)")
-    ] = None,
+    settings: StudySettings,
     data_root: o.DataRoot = None,
-    device: o.DeviceOption = None,
-    precision: o.Precision = None,
-    workers: o.Workers = None,
     set_: o.Set = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything and list the runs without starting them.")
-    ] = False,
     json_: o.Json = False,
 ) -> None:
     """Run the runs of a table, each after those that it needs, and print the table beside the paper's.
@@ -103,33 +56,25 @@ def study(
         names = select_studies(paper)
     elif paper is not None:
         raise UsvitError("--paper belongs to 'usvit study list' and 'usvit study all'.")
-    several = len(names) > 1
-    folder = (out or Path("studies")) if several else out
+    out, runs = settings.out, settings.runs
+    if several := len(names) > 1:
+        out = out or Path("studies")
+        runs = runs or out / "runs"
     failed = False
     for name in names:
         with o.resumable():
             outcome = run_study(
                 name,
-                out=_folder_of(folder, name, scale) if several and folder is not None else folder,
-                runs=runs or (folder / "runs" if several and folder is not None else None),
-                dataset=dataset,
-                seeds=seeds,
-                engine=engine,
-                address=address,
-                cpus=cpus,
-                gpus=gpus,
+                settings=settings.model_copy(
+                    update={"out": _folder_of(out, name, settings.scale) if several and out else out, "runs": runs}
+                ),
                 data_root=o.data_roots(data_root),
-                device=device,
-                precision=precision,
-                workers=workers,
-                scale=scale,
-                dry_run=dry_run,
                 progress=make_progress(),
                 command=o.command_line(),
                 overrides=parse_overrides(set_ or []),
             )
         failed = failed or bool(outcome.failed)
-        _print(outcome, dry_run, json_)
+        _print(outcome, settings.dry_run, json_)
     if failed:
         raise typer.Exit(EXIT_PARTLY)
 

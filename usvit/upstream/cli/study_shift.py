@@ -1,19 +1,32 @@
 """``usvit study shift``: leave one data set, or one device, out."""
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from usvit.cli import options as o
-from usvit.errors import UsvitError
+from usvit.cli.settings import takes_config, takes_options
+from usvit.config import RunConfig
+from usvit.upstream.config.study import ShiftSettings
 
 if TYPE_CHECKING:
     from usvit.upstream.records.shift import ShiftRecord, ShiftSpread
 
 
+@takes_options()
+@takes_config(
+    RunConfig,
+    "device",
+    "precision",
+    "workers",
+    "data.skip_bad",
+    "data.keep_ids",
+    "data.keep_list",
+    "allow_contaminated",
+)
 def shift(
+    *,
     sets: Annotated[
         list[str],
         typer.Argument(
@@ -22,49 +35,9 @@ def shift(
             metavar="[NAME=]SET...",
         ),
     ],
-    by: Annotated[
-        str | None,
-        typer.Option(help="Column whose values are left out, such as device, instead of whole sets.", metavar="COLUMN"),
-    ] = None,
-    model: o.Model = None,
-    recipe: o.Recipe = None,
-    weights: o.WeightsOption = None,
-    hold_out: Annotated[
-        bool, typer.Option("--hold-out", help="Train once for each left-out set, instead of a cross-validation.")
-    ] = False,
-    rule: Annotated[
-        str,
-        typer.Option(help="Rule of the frozen thresholds: sensitivity>=S, specificity>=S, youden or a number."),
-    ] = "sensitivity>=0.9",
-    prevalence: Annotated[
-        float | None, typer.Option(help="Share of positives for PPV and NPV. (default: that of all sets together)")
-    ] = None,
-    sizes: Annotated[
-        str,
-        typer.Option(help="Numbers of patients of the left-out set to recalibrate on, or none.", metavar="N,...|none"),
-    ] = "10,20,50,100",
-    draws: Annotated[int, typer.Option(help="Random draws of these patients for each number.")] = 200,
-    out: Annotated[Path | None, typer.Option(help="Folder of the measurement. (default: studies/shift-<sets>)")] = None,
-    runs: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the trainings; measurements with the same one share equal trainings."),
-    ] = None,
+    settings: ShiftSettings,
     data_root: o.DataRoot = None,
-    seed: o.Seed = None,
-    engine: Annotated[
-        str, typer.Option(help="sequential, or ray, which starts as many trainings at once as CPUs allow.")
-    ] = "sequential",
-    cpus: Annotated[
-        int | None, typer.Option(min=1, help="Number of CPU threads of each training. (default: PyTorch's choice)")
-    ] = None,
-    device: o.DeviceOption = None,
-    precision: o.Precision = None,
-    workers: o.Workers = None,
-    skip_bad: o.SkipBad = False,
-    keep_ids: o.KeepIds = False,
-    keep_list: o.KeepList = None,
-    allow_contaminated: o.AllowContaminated = False,
-    set_: o.Set = None,
+    overrides: dict[str, Any],
     json_: o.Json = False,
 ) -> None:
     """Measure shift: train without one set, test on it with frozen thresholds, and compare with the other sets.
@@ -74,56 +47,24 @@ def shift(
     effect of a recalibration on some of its patients. The same command resumes a stopped
     measurement.
     """
-    from usvit.config import merge, parse_overrides
     from usvit.files import read_json
     from usvit.progress import make_progress
     from usvit.upstream.studies import measure_shift
 
-    options = o.given(
-        data__keep_list=keep_list and str(keep_list),
-        data__skip_bad=skip_bad,
-        data__keep_ids=keep_ids,
-        allow_contaminated=allow_contaminated,
-        device=device,
-        precision=precision,
-        workers=workers,
-    )
     with o.resumable():
         outcome = measure_shift(
             *sets,
-            by=by,
-            model=model,
-            recipe=recipe,
-            weights=weights,
-            hold_out=hold_out,
-            rule=rule,
-            prevalence=prevalence,
-            sizes=_sizes(sizes),
-            draws=draws,
-            out=out,
-            runs=runs,
+            settings=settings,
             data_root=o.data_roots(data_root),
-            seed=seed,
-            engine=engine,
-            cpus=cpus,
             progress=make_progress(),
             command=o.command_line(),
-            overrides=merge(options, parse_overrides(set_ or [])),
+            overrides=overrides,
         )
     if json_:
         print(json.dumps(read_json(outcome.path / "shift.json"), indent=2, ensure_ascii=False, allow_nan=False))
         return
     _print(outcome.record)
     print(f"page: {outcome.page}")
-
-
-def _sizes(text: str) -> list[int]:
-    if text.strip() == "none":
-        return []
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise UsvitError(f"--sizes {text}: give whole numbers, such as 10,20,50, or none.") from error
 
 
 def _print(record: "ShiftRecord") -> None:

@@ -1,3 +1,5 @@
+from .document import fit_document as fit_document
+from .document import shape_document as shape_document
 from .fitting import ShapeFit as ShapeFit
 from .fitting import fit_shapes as fit_shapes
 from .planning import ShapePlan as ShapePlan

@@ -12,7 +12,8 @@ from usvit.files import alone_in, sha256_of_file
 from usvit.records import save_record
 from usvit.upstream.records.scaling import ScalingDimension, ScalingPoint, ScalingRecord, ScalingValue
 from usvit.upstream.scaling.bootstrap import DRAWS, band, bootstrap, limits
-from usvit.upstream.scaling.pages import ADVICE, write_fit_page
+from usvit.upstream.scaling.document import ADVICE
+from usvit.upstream.scaling.pages import write_fit_page
 from usvit.upstream.scaling.shapes import DIMENSIONS, TITLES
 from usvit.upstream.scaling.surface import Array, Surface, numbers_of
 from usvit.upstream.scaling.tables import SweepTable, read_sweep

@@ -5,40 +5,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from usvit.arguments import checked_arguments
 from usvit.config import nested
+from usvit.config.keywords import takes_settings
 from usvit.config.run import flattened
 from usvit.data.datasets import DataRoot, roots_from
-from usvit.errors import UsvitError
 from usvit.progress import Progress, shown_progress
+from usvit.upstream.config.study import StudySettings
 from usvit.upstream.studies.specification import load_study
 
 if TYPE_CHECKING:
     from usvit.upstream.studies.execution import StudyOutcome
 
 
-@checked_arguments
+@takes_settings
 def run_study(
     study: str | Path,
     *,
-    out: str | Path | None = None,
-    runs: str | Path | None = None,
-    dataset: str | None = None,
-    seeds: int | None = None,
-    engine: str = "sequential",
-    address: str | None = None,
-    cpus: int | None = None,
-    gpus: float | None = None,
+    settings: StudySettings,
     data_root: DataRoot = None,
-    device: str | None = None,
-    precision: str | None = None,
-    workers: int | None = None,
-    scale: str = "paper",
-    dry_run: bool = False,
     progress: Progress | None = None,
     command: str = "usvit.run_study",
     overrides: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **run_settings: Any,
 ) -> "StudyOutcome":
     """Run, or resume, the runs of a table of rows and seeds, and compare it with the table of a paper.
 
@@ -49,26 +37,12 @@ def run_study(
 
     Args:
         study: YAML file of a study (docs/how-to/study.md), or the name of a shipped one.
-        out: Folder of the study. Default: ``studies/<name>``.
-        runs: Folder of the runs. Studies with the same folder share runs that are equal. Default: ``runs`` in the
-            folder of the study.
-        dataset: Data set that replaces those of the cross-validations and hold-outs of the file.
-        seeds: Number of seeds, counted up from the first one of the file. Default: the seeds of the file.
-        engine: ``sequential``, or ``ray`` for as many runs at once as its CPUs and GPUs allow.
-        address: Address of the Ray cluster, ``HOST:PORT`` or ``auto``. Default: a new cluster on this machine.
-        cpus: Threads of each run. Default: as the file says, otherwise as PyTorch chooses.
-        gpus: GPUs of each run, with Ray. Default: as the file says, otherwise 1 if there are any.
+        settings: See ``StudySettings``.
         data_root: Folder of the data set, or a mapping of the names of data sets to folders. Default: ``$USVIT_DATA``.
-        device: ``auto``, ``cpu`` or ``cuda``. Default: as the recipes say; likewise ``precision`` and ``workers``.
-        precision: ``auto``, ``fp32`` or ``bf16``.
-        workers: Number of processes that prepare batches.
-        scale: ``paper``, or ``tiny`` for the same runs with tiny networks on generated images: it shows in minutes that
-            the study works, and its figures say nothing about the paper.
-        dry_run: Check everything and plan the runs, but start none and write nothing.
         progress: Where progress is shown. Default: a bar in a terminal, lines in a notebook.
         command: What the user called, for the records.
         overrides: Settings, by dotted key, of all runs that have them: ``{"train.steps": 20}``.
-        **settings: The same settings with double underscores for dots: ``train__steps=20``.
+        **run_settings: The same settings with double underscores for dots: ``train__steps=20``.
 
     Returns:
         The content of ``study.json`` (``record``), the folder, the page, and the runs that failed. After a dry run,
@@ -88,10 +62,8 @@ def run_study(
         ('tiny', ['pretrain', 'test'])
     """
     config = load_study(str(study))
-    if engine not in ("sequential", "ray"):
-        raise UsvitError(f"Unknown engine '{engine}'. Known: sequential, ray.")
-    changes = nested({**settings, **(overrides or {})})
-    options = {"device": device, "precision": precision, "workers": workers}
+    changes = nested({**run_settings, **(overrides or {})})
+    options = {"device": settings.device, "precision": settings.precision, "workers": settings.workers}
 
     from usvit.upstream.records.study import StudyRecord
     from usvit.upstream.studies.execution import StudyOutcome, default_out, execute
@@ -100,26 +72,26 @@ def run_study(
 
     plan = make_plan(
         config,
-        dataset=dataset,
-        n_seeds=seeds,
+        dataset=settings.dataset,
+        n_seeds=settings.seeds,
         options={key: value for key, value in options.items() if value is not None},
         overrides=changes,
         changed=tuple(
             f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in flattened(changes)
         ),
-        scale=scale,
+        scale=settings.scale,
     )
-    folder = default_out(plan) if out is None else Path(out)
-    if dry_run:
+    folder = default_out(plan) if settings.out is None else settings.out
+    if settings.dry_run:
         return StudyOutcome(folder, StudyRecord.model_validate(new_record(plan, command)), folder / "study.html")
     from usvit.upstream.studies.engines import make_engine
 
     chosen = make_engine(
-        engine,
-        address=address,
-        cpus=cpus or config.resources.cpus,
-        gpus=gpus if gpus is not None or engine == "sequential" else config.resources.gpus,
-        device=device,
+        settings.engine,
+        address=settings.address,
+        cpus=settings.cpus or config.resources.cpus,
+        gpus=config.resources.gpus if settings.gpus is None and settings.engine == "ray" else settings.gpus,
+        device=settings.device,
     )
     return execute(
         plan,
@@ -128,5 +100,5 @@ def run_study(
         out=folder,
         command=command,
         progress=shown_progress(progress),
-        runs=None if runs is None else Path(runs),
+        runs=settings.runs,
     )

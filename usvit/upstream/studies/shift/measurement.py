@@ -17,6 +17,7 @@ from usvit.metrics.threshold_choice import Rule
 from usvit.progress import Progress
 from usvit.records import ContaminationRecord, write_record
 from usvit.scoring import RunNetworks, predict_manifest
+from usvit.upstream.config.study import ShiftSettings
 from usvit.upstream.records.shift import ShiftRecord
 from usvit.upstream.studies.engines import make_engine
 from usvit.upstream.studies.execution import execute
@@ -42,18 +43,22 @@ class ShiftRequest:
     """What is to be measured, checked."""
 
     sets: JoinedSets
-    by: str | None
     config: RunConfig
-    kind: Kind
+    """Configuration of the trainings."""
     rule: Rule
-    prevalence: float | None
-    sizes: tuple[int, ...]
-    draws: int
+    settings: ShiftSettings
     out: Path
-    runs: Path | None
-    engine: str
-    cpus: int | None
     command: str
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the trainings."""
+        return "train" if self.settings.hold_out else "cv"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of patients to recalibrate on, each once."""
+        return tuple(dict.fromkeys(self.settings.sizes))
 
 
 @dataclass(frozen=True)
@@ -72,18 +77,18 @@ def measure(request: ShiftRequest, progress: Progress) -> ShiftOutcome:
     Raises:
         UsvitError: See ``usvit.measure_shift``.
     """
-    sets, config = request.sets, request.config
+    sets, config, settings = request.sets, request.config, request.settings
     _refuse_all_sizes(request)
     output = OutputFolder(request.out, "a measurement of shift", files=OWN_FILES)
     output.refuse_other_files()
-    engine = make_engine(request.engine, address=None, cpus=request.cpus, gpus=None, device=config.device)
+    engine = make_engine(settings.engine, address=None, cpus=settings.cpus, gpus=None, device=config.device)
     contamination = check_weights(config, sets)
-    runs = request.out / "runs" if request.runs is None else request.runs
+    runs = settings.runs or request.out / "runs"
     left_out = leave_each_out(sets, config, request.kind, runs)
     with output.opened(private=sets.manifest.is_private):
         write_inputs(left_out)
         outcome = execute(
-            study_of(left_out, config, request.kind, request.by),
+            study_of(left_out, config, request.kind, request.settings.by),
             engine=engine,
             roots={},
             out=request.out / "study",
@@ -164,7 +169,9 @@ def _content(
 ) -> dict[str, Any]:
     sets, config, positive = request.sets, request.config, request.sets.manifest.positive_class
     table = sets.table()
-    prevalence = float((table.label == positive).mean()) if request.prevalence is None else request.prevalence
+    prevalence = (
+        float((table.label == positive).mean()) if request.settings.prevalence is None else request.settings.prevalence
+    )
     rows = [
         row_of(
             one,
@@ -172,14 +179,14 @@ def _content(
             prevalence=prevalence,
             rule=request.rule,
             sizes=request.sizes,
-            draws=request.draws,
+            draws=request.settings.draws,
         )
         for one in judged
     ]
     return {
         "command": request.command,
         "usvit_version": usvit.__version__,
-        "by": request.by,
+        "by": request.settings.by,
         "kind": request.kind,
         "recipe": config.recipe,
         "model": config.model.name,
@@ -188,8 +195,8 @@ def _content(
         "positive_class": positive,
         "rule": request.rule.name,
         "prevalence": prevalence,
-        "prevalence_given": request.prevalence is not None,
-        "n_draws": request.draws,
+        "prevalence_given": request.settings.prevalence is not None,
+        "n_draws": request.settings.draws,
         "sets": [_described(sets, table, name) for name in sets.names],
         "matrix": [cell for one in judged for cell in cells_of(one, sets.names)],
         "rows": rows,
