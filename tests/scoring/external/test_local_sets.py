@@ -50,11 +50,11 @@ def test_too_few_patients_are_refused_if_alpha_was_asked_for_and_explained_if_no
     reference = images.label == 1
     with pytest.raises(UsvitError, match=r"8 patients with an image of class 'x'.*needs 9 of each.*--alpha 0.112"):
         fit_sets(reference, images.prob[:, 1], images.group, positive="x", alpha=0.1, who="patients")
-    found = fit(images, "x", n_resamples=3)["conformal"]
-    assert found["positive"]["bound"] is found["rest"]["bound"] is None
-    assert "alpha = 0.1 needs 9 of each" in found["reason"]
-    more = fit(images, "x", alpha=0.112, n_resamples=3)["conformal"]
-    assert more["reason"] is None and more["positive"]["n_needed"] == 8
+    found = fit(images, "x", n_resamples=3).conformal
+    assert found.positive.bound is found.rest.bound is None
+    assert "alpha = 0.1 needs 9 of each" in found.reason
+    more = fit(images, "x", alpha=0.112, n_resamples=3).conformal
+    assert more.reason is None and more.positive.n_needed == 8
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, -1.0, float("nan")])
@@ -81,5 +81,5 @@ def test_new_patients_are_covered_as_promised_whose_patients_have_several_images
         sets = fit_sets(ill, images.prob[:, 1], images.group, positive="x", alpha=0.1, who="patients")
         new = images_of(200, 3, seed=1000 + seed)
         worst = new.prob[new.label == 1, 1].reshape(-1, 3).min(axis=1)
-        covered.append(np.mean(worst >= sets["positive"]["bound"]))
+        covered.append(np.mean(worst >= sets.positive.bound))
     assert abs(np.mean(covered) - 12 / 13) < 0.025

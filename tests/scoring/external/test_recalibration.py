@@ -164,26 +164,26 @@ def test_where_no_temperature_is_best_probabilities_stay_and_thresholds_are_chos
     label = np.repeat([0, 1], 6)
     prob = np.stack([1 - np.linspace(0.1, 0.9, 12), np.linspace(0.1, 0.9, 12)], 1)
     found = fit(LabelledImages(label, prob, np.arange(12).astype(str).astype(object), 1), "malignant", n_resamples=20)
-    assert found["temperature"]["value"] is None
-    assert "every decision is right" in found["temperature"]["reason"]
-    assert found["thresholds"][0]["threshold"] == pytest.approx(0.5)
+    assert found.temperature.value is None
+    assert "every decision is right" in found.temperature.reason
+    assert found.thresholds[0].threshold == pytest.approx(0.5)
 
 
 def test_one_patient_has_no_interval():
     images = images_of(3, 4)
     images = LabelledImages(images.label, images.prob, np.full(len(images.label), "p", dtype=object), 1)
     found = fit(images, "malignant", n_resamples=20)
-    assert found["temperature"]["ci95"] is None
-    assert found["thresholds"][0]["ci95"] is None
+    assert found.temperature.ci95 is None
+    assert found.thresholds[0].ci95 is None
 
 
 @pytest.mark.slow
 def test_repeating_every_image_within_its_patient_makes_nothing_surer():
     once = images_of(20)
     twice = LabelledImages(*(np.repeat(one, 2, axis=0) for one in (once.label, once.prob, once.group)), 1)
-    few, many = (fit(one, "malignant", n_resamples=200)["temperature"] for one in (once, twice))
-    assert few["value"] == pytest.approx(many["value"])
-    assert few["ci95"] == pytest.approx(many["ci95"])
+    few, many = (fit(one, "malignant", n_resamples=200).temperature for one in (once, twice))
+    assert few.value == pytest.approx(many.value)
+    assert few.ci95 == pytest.approx(many.ci95)
 
 
 @pytest.mark.slow
@@ -191,22 +191,22 @@ def test_choosing_and_judging_on_the_same_few_flatters_and_the_correction_takes_
     apparent, corrected, true = [], [], []
     for seed in range(40):
         found = fit(images_of(12, seed=seed), "malignant", rules=[Rule("youden")], n_resamples=60, seed=seed)
-        one = found["thresholds"][0]
-        limit = logit(one["threshold"]) * (found["temperature"]["value"] or 1) / 2
+        one = found.thresholds[0]
+        limit = logit(one.threshold) * (found.temperature.value or 1) / 2
         separation = 1.81
         true.append(norm.sf((limit - separation**2 / 2) / separation) + norm.cdf(limit / separation + separation / 2))
-        apparent.append(one["sensitivity"].value + one["specificity"].value)
-        corrected.append(one["sensitivity"].corrected + one["specificity"].corrected)
+        apparent.append(one.sensitivity.value + one.specificity.value)
+        corrected.append(one.sensitivity.corrected + one.specificity.corrected)
     assert np.mean(apparent) - np.mean(true) > 0.05
     assert abs(np.mean(corrected) - np.mean(true)) < (np.mean(apparent) - np.mean(true)) / 2
 
 
 def test_the_sentences_say_how_few_and_how_many_more():
-    said = fit(images_of(12), "malignant", n_resamples=20)["said"]
+    said = fit(images_of(12), "malignant", n_resamples=20).said
     assert said[0].startswith("With 12 malignant patients, sensitivity >= 0.9 is compatible with ")
     assert any("There are 12 malignant patients and 12 patients without 'malignant'" in one for one in said)
     assert "Judge the calibration on other patients" in said[-1]
-    assert not any(one.startswith("There are") for one in fit(images_of(100), "malignant", n_resamples=2)["said"])
+    assert not any(one.startswith("There are") for one in fit(images_of(100), "malignant", n_resamples=2).said)
 
 
 @pytest.mark.parametrize(("share", "n"), [(0.9, 20), (0.95, 40), (0.5, 10), (1.0, 12), (0.917, 12)])
@@ -234,6 +234,6 @@ def test_the_interval_of_the_temperature_holds_the_truth_about_as_often_as_it_sa
     held = []
     for seed in range(80):
         found = fit(images_of(50, 2, seed=seed), "malignant", rules=[], n_resamples=150, seed=seed)
-        low, high = found["temperature"]["ci95"]
+        low, high = found.temperature.ci95
         held.append(low <= 2 <= high)
     assert np.mean(held) > 0.85  # 0.95 less four Monte Carlo errors
