@@ -10,7 +10,7 @@ from tests.conftest import REPOSITORY
 from usvit.plugins import BUILT_IN, Plugin, image_source, load, plugin_commands, plugins
 
 PLUGIN = """
-from usvit.plugins import CommandEntry, Plugin
+from usvit.plugins import CommandEntry, Plugin, RunKind
 
 PLUGIN = Plugin(
     commands={
@@ -19,6 +19,10 @@ PLUGIN = Plugin(
         "cv": CommandEntry("greetings.cli", "greet", "Take the place of a command of the core."),
     },
     records="greetings.records",
+    run_kinds={
+        "greeting": RunKind(of_folds=False, figures="greeting.json"),
+        "cv": RunKind(figures="in the place of a kind of the core"),
+    },
 )
 """
 RECORDS = '''
@@ -108,6 +112,16 @@ def test_a_plugin_does_not_replace_a_command_of_the_core_and_a_broken_one_is_lef
     assert done.returncode == 0 and "Take the place" not in done.stdout and "Cross-validate a model" in done.stdout
     assert "The plug-in a_broken (nowhere:PLUGIN) cannot be loaded: No module named 'nowhere'" in done.stderr
     assert "The plug-in b_wrong: greetings:__name__ is not a usvit.plugins.Plugin." in done.stderr
+
+
+@pytest.mark.slow
+def test_a_plugin_adds_a_kind_of_run_and_replaces_none_of_the_core(run):
+    done = run(
+        code="from usvit.records import RunRecord, run_kinds\nfrom usvit.records.schemas import schema_of\n"
+        "print(run_kinds()['greeting'].figures, run_kinds()['cv'].figures)\n"
+        "print('greeting' in schema_of(RunRecord)['properties']['kind']['enum'])"
+    )
+    assert done.stdout.splitlines() == ["greeting.json metrics.json and predictions.csv", "True"], done.stderr
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What products and third parties add to usvit: commands, models of files, and sources of images.
+"""What products and third parties add to usvit: commands, models of files, kinds of runs, and sources of images.
 
 The core knows neither ``usvit.upstream`` nor ``usvit.node``. They register themselves by a ``Plugin``, as a package of
 a third party does by an entry point of the group ``usvit.plugins``::
@@ -36,6 +36,25 @@ class CommandEntry(NamedTuple):
     """Whether the input may contain names of patients, so that a traceback must not quote values."""
 
 
+class RunKind(NamedTuple):
+    """A kind of run, which ``run.json`` names: what it may be used for, and where its figures are.
+
+    The default values are those of a run whose images are predicted in the folds of a cross-validation.
+    """
+
+    experiment: str | None = None
+    """``module:function`` that makes the experiment of a configuration; None if the run trains and tests nothing."""
+    of_folds: bool = True
+    """Whether its images are predicted in folds, for reports and explanations. Other runs may have any number of
+    classes."""
+    figures: str = "metrics.json and predictions.csv"
+    """Files of its figures, for the error of a command that needs a cross-validation."""
+    gives_weights: bool = True
+    """Whether a training may start from its weights."""
+    has_predictions: bool = True
+    """Whether ``usvit evaluate`` and ``usvit compare`` read its predictions."""
+
+
 @dataclass(frozen=True)
 class Plugin:
     """What one product or package adds.
@@ -49,6 +68,8 @@ class Plugin:
     """Name -> command; ``data coarse`` is the command ``coarse`` of the group ``data``."""
     records: str | None = None
     """Module with ``FILE_RECORDS``, the models of its JSON files, and ``TABLE_ROWS``, those of its CSV tables."""
+    run_kinds: Mapping[str, RunKind] = field(default_factory=dict)
+    """Name in ``run.json`` -> kind of run."""
     image_sources: str | None = None
     """``module:function`` that opens images by the name of a source: see ``usvit.explaining.images``."""
 
@@ -78,6 +99,11 @@ def plugins() -> tuple[Plugin, ...]:
 def plugin_commands() -> dict[str, CommandEntry]:
     """Return the commands of all plug-ins; of two with one name, the first."""
     return {name: entry for plugin in reversed(plugins()) for name, entry in plugin.commands.items()}
+
+
+def plugin_run_kinds() -> dict[str, RunKind]:
+    """Return the kinds of runs of all plug-ins; of two with one name, the first."""
+    return {name: kind for plugin in reversed(plugins()) for name, kind in plugin.run_kinds.items()}
 
 
 def record_modules() -> Iterator[Any]:

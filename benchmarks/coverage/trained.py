@@ -21,15 +21,8 @@ from usvit.evaluation.patients import Rule, patients_of_models
 from usvit.evaluation.prediction_arrays import rows_of
 from usvit.metrics.bootstrap import FigureValues
 from usvit.metrics.clustered import clustered_auc
-from usvit.metrics.cross_validation import (
-    FoldFigure,
-    TrainingShare,
-    area_figure,
-    fold_mean,
-    mean_figure,
-    mean_value,
-    training_share,
-)
+from usvit.metrics.cross_validation import FoldFigure, area_figure, fold_mean, mean_figure, mean_value, training_share
+from usvit.records import TrainingShareRecord
 
 PREVALENCE, FOLDS, CORRELATION = 0.3, 5, 0.5
 INNER = 0.1
@@ -99,7 +92,7 @@ class Headline:
         } | {"training share": share}
 
 
-def share_of(rows: Sequence[tuple[np.ndarray, ...]], groups: int) -> TrainingShare:
+def share_of(rows: Sequence[tuple[np.ndarray, ...]], groups: int) -> TrainingShareRecord:
     """Estimate the training share from (positive, one or two scores, group, fold) of each model."""
     positive, *scores, group, fold = (np.concatenate(one) for one in zip(*rows, strict=True))
     return training_share(positive, scores, group, fold, groups)

@@ -37,7 +37,7 @@ def folds(n_patients=160, n_folds=2, seed=0):
 
 def entry(table, alpha, guarantee):
     (found,) = [
-        one for one in conformal_section(table, "malignant") if (one["alpha"], one["guarantee"]) == (alpha, guarantee)
+        one for one in conformal_section(table, "malignant") if (one.alpha, one.guarantee) == (alpha, guarantee)
     ]
     ConformalRecord.model_validate(found)
     return found
@@ -46,24 +46,24 @@ def entry(table, alpha, guarantee):
 def test_the_sets_of_a_fold_are_those_of_its_inner_validation_patients_by_hand():
     table = folds()
     found = entry(table, 0.1, "every image")
-    assert found["source"] == "inner validation images of the same fold"
+    assert found.source == "inner validation images of the same fold"
     covered = []
-    for one in found["folds"]:
-        own = table[table["fold"] == one["fold"]]
+    for one in found.folds:
+        own = table[table["fold"] == one.fold]
         inner, test = own[own["part"] == "val"], own[own["part"] == "test"]
         worst = inner[inner["label"] == "malignant"].groupby("group_id")["prob_malignant"].min().sort_values()
         best = inner[inner["label"] == "benign"].groupby("group_id")["prob_malignant"].max().sort_values()
-        assert one["positive_from"] == worst.iloc[int(0.1 * (len(worst) + 1)) - 1]
-        assert one["rest_up_to"] == best.iloc[-int(0.1 * (len(best) + 1))]
-        assert (one["n_positive"], one["n_rest"]) == (len(worst), len(best))
+        assert one.positive_from == worst.iloc[int(0.1 * (len(worst) + 1)) - 1]
+        assert one.rest_up_to == best.iloc[-int(0.1 * (len(best) + 1))]
+        assert (one.n_positive, one.n_rest) == (len(worst), len(best))
         ill = test[test["label"] == "malignant"]
-        covered += (ill.groupby("group_id")["prob_malignant"].min() >= one["positive_from"]).tolist()
-    of_class = {one["reference"]: one for one in found["sets"]}
-    assert of_class["malignant"]["coverage"].value == pytest.approx(np.mean(covered))
+        covered += (ill.groupby("group_id")["prob_malignant"].min() >= one.positive_from).tolist()
+    of_class = {one.reference: one for one in found.sets}
+    assert of_class["malignant"].coverage.value == pytest.approx(np.mean(covered))
     assert list(of_class) == ["malignant", "not malignant", "all"]
     for one in of_class.values():
-        kinds = [one[name].value for name in ("one_class", "both_classes", "no_class")]
-        assert sum(kinds) == pytest.approx(1) and one["mean_size"] == pytest.approx(kinds[0] + 2 * kinds[1])
+        kinds = [getattr(one, name).value for name in ("one_class", "both_classes", "no_class")]
+        assert sum(kinds) == pytest.approx(1) and one.mean_size == pytest.approx(kinds[0] + 2 * kinds[1])
 
 
 def test_no_label_of_a_test_image_changes_a_bound():
@@ -72,27 +72,27 @@ def test_no_label_of_a_test_image_changes_a_bound():
     other = table.assign(label=table["label"].where(~test, "benign"))
     other.loc[np.flatnonzero(test)[0], "label"] = "malignant"
     for alpha in (0.1, 0.05):
-        a, b = (entry(one, alpha, "one image")["folds"] for one in (table, other))
+        a, b = (entry(one, alpha, "one image").folds for one in (table, other))
         assert a == b
 
 
 def test_too_few_patients_give_no_sets_and_the_reason():
     found = entry(folds(n_patients=20), 0.05, "every image")
-    assert found["sets"] == [] and "alpha = 0.05 needs 19" in found["reason"] and "fold 0" in found["reason"]
-    assert found["folds"][0]["positive_from"] is None
+    assert found.sets == [] and "alpha = 0.05 needs 19" in found.reason and "fold 0" in found.reason
+    assert found.folds[0].positive_from is None
 
 
 def test_a_split_that_leaks_gives_no_sets():
     table = folds()
     table["group_id"] = "p0"
     found = entry(table, 0.1, "every image")
-    assert found["sets"] == [] and "test images" in found["reason"]
+    assert found.sets == [] and "test images" in found.reason
 
 
 def test_without_inner_validation_images_the_other_folds_calibrate():
     table = folds()
     found = entry(table[table["part"] == "test"], 0.1, "every image")
-    assert found["source"] == "test images of the other folds" and found["sets"]
+    assert found.source == "test images of the other folds" and found.sets
 
 
 def test_an_image_between_the_bounds_has_both_classes_or_none(make_table):
@@ -101,7 +101,7 @@ def test_an_image_between_the_bounds_has_both_classes_or_none(make_table):
     table = make_table(["malignant", "benign"], [[0.5, 0.5], [0.9, 0.1]], ["benign", "malignant"])
     rows = rows_of(table, "test")
     sets = sets_of(rows.prob[:, 1], 0.7, 0.3)
-    of_class = {one["reference"]: one for one in judged_sets(sets, rows, "malignant", "every image")}
-    assert of_class["malignant"]["coverage"].value == 0 and of_class["malignant"]["no_class"].value == 1
-    assert of_class["malignant"]["one_class_right"].value is None
-    assert of_class["all"]["coverage"].value == 0.5
+    of_class = {one.reference: one for one in judged_sets(sets, rows, "malignant", "every image")}
+    assert of_class["malignant"].coverage.value == 0 and of_class["malignant"].no_class.value == 1
+    assert of_class["malignant"].one_class_right.value is None
+    assert of_class["all"].coverage.value == 0.5

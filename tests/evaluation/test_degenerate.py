@@ -18,6 +18,7 @@ from usvit.metrics.calibration_statistics import brier, calibration_line, reliab
 from usvit.metrics.decision_curves import decision_curve
 from usvit.metrics.proportions import clustered_share
 from usvit.metrics.threshold_choice import RULES, choose_threshold, outcome
+from usvit.records import Record
 
 TWO = ["benign", "malignant"]
 GROUPS = ["a", "a", "b", "b", "c", "c", "d", "d"]
@@ -44,25 +45,25 @@ def both(prob):
 
 
 BINARY = {
-    "reliability": lambda y, p, g: asdict(reliability(y, p, g)),
-    "reliability, intervals": lambda y, p, g: asdict(reliability(y, p, g, n_bins=2, interval=clustered_share)),
-    "brier": lambda y, p, g: asdict(brier(y, p, g)),
-    "decision curve": lambda y, p, g: asdict(decision_curve(y, p, g)),
-    "decision curve, rare": lambda y, p, g: asdict(decision_curve(y, p, g, prevalence=0.01)),
+    "reliability": lambda y, p, g: reliability(y, p, g),
+    "reliability, intervals": lambda y, p, g: reliability(y, p, g, n_bins=2, interval=clustered_share),
+    "brier": lambda y, p, g: brier(y, p, g),
+    "decision curve": lambda y, p, g: decision_curve(y, p, g),
+    "decision curve, rare": lambda y, p, g: decision_curve(y, p, g, prevalence=0.01),
     "line": lambda y, p, g: asdict(calibration_line(y, scores(p)[:, 1] - scores(p)[:, 0], g)),
     "choice": lambda y, p, g: [asdict(choose_threshold(y, p, rule)) for rule in RULES],
-    "outcome": lambda y, p, g: asdict(outcome(y, np.asarray(p) >= 0.5, g, interval=clustered_share)),
-    "top label": lambda y, p, g: asdict(top_label_reliability(y, both(p), g)),
+    "outcome": lambda y, p, g: outcome(y, np.asarray(p) >= 0.5, g, interval=clustered_share),
+    "top label": lambda y, p, g: top_label_reliability(y, both(p), g),
     "temperature": lambda y, p, g: asdict(fit_temperature(y, scores(p))),
     "platt": lambda y, p, g: asdict(fit_platt(y, scores(p), 1)),
 }
 TABLES = {
     "calibration": lambda t: calibration_of(rows_of(t, "test"), interval=clustered_share),
-    "operating points": lambda t: [asdict(one) for one in operating_points(t, positive="malignant")],
-    "decision curve": lambda t: asdict(run_decision_curve(t, positive="malignant")),
+    "operating points": lambda t: operating_points(t, positive="malignant"),
+    "decision curve": lambda t: run_decision_curve(t, positive="malignant"),
     "temperature": lambda t: recalibrate(t, positive="malignant").reason,
     "platt": lambda t: recalibrate(t, positive="malignant", method="platt").reason,
-    "subgroups": lambda t: [asdict(one) for one in subgroups(t, "fold", positive="malignant")],
+    "subgroups": lambda t: subgroups(t, "fold", positive="malignant"),
 }
 
 
@@ -80,6 +81,8 @@ def values_of(found):
     elif isinstance(found, dict):
         for inner in found.values():
             yield from values_of(inner)
+    elif isinstance(found, Record):
+        yield from values_of(dict(found))
     elif isinstance(found, list | tuple):
         for inner in found:
             yield from values_of(inner)

@@ -3,9 +3,12 @@
 import pytest
 
 from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin, explained
-from usvit.metrics.cross_validation import TrainingShare
+from usvit.records import TrainingShareRecord
 
-KNOWN, UNKNOWN = TrainingShare(0.25, 500), TrainingShare(1.0, 0, "no image was scored by two models")
+KNOWN, UNKNOWN = (
+    TrainingShareRecord(value=0.25, n_pairs=500),
+    TrainingShareRecord(value=1.0, n_pairs=0, reason="no image was scored by two models"),
+)
 
 
 @pytest.mark.parametrize(

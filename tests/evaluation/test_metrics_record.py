@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, roc_auc_score
 
 from tests.evaluation.conftest import CLASSES, make_study
+from tests.evaluation.contents import summarise
 from usvit.errors import UsvitError
-from usvit.evaluation.metrics_record import summarise
 from usvit.metrics.area_interval import effective_images, score_interval
 from usvit.metrics.basic import auc, decide, roc
 

@@ -4,12 +4,13 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from tests.evaluation.conftest import make_study, with_inner_rows
+from tests.evaluation.contents import summarise
 from usvit.errors import UsvitError
 from usvit.evaluation.cross_validation_headline import headline_section
-from usvit.evaluation.metrics_record import summarise
 from usvit.evaluation.metrics_sections import patient_section
 from usvit.evaluation.patients import by_patient, patients_of_models
 from usvit.evaluation.predictions import check_predictions
+from usvit.metrics.bootstrap import FigureValues
 
 TWO = ["benign", "malignant"]
 
@@ -116,7 +117,7 @@ ORDER = ["malignant", "benign", "normal"]
 @pytest.mark.slow
 def test_the_headline_by_patient_is_the_mean_of_the_folds_and_ignores_shifts_between_models():
     table = with_inner_rows(make_study(0).assign(patient_id=lambda t: t["group_id"]))
-    found = patient_section(table, "malignant")
+    found = patient_section(table, "malignant").content()
     patients = by_patient(table, positive="malignant", unit="patient_id", precedence=ORDER)
     areas = [roc_auc_score(own["label"] == "malignant", own["prob_malignant"]) for _, own in patients.groupby("fold")]
     headline = found["headline"]["mean"]
@@ -131,7 +132,7 @@ def test_the_headline_by_patient_is_the_mean_of_the_folds_and_ignores_shifts_bet
     shifted["prob_malignant"] = odds / (1 + odds)
     for name in ("benign", "normal"):
         shifted[f"prob_{name}"] *= (1 - shifted["prob_malignant"]) / rest
-    moved = patient_section(shifted, "malignant")
+    moved = patient_section(shifted, "malignant").content()
     assert moved["headline"]["max"]["auc"].value == pytest.approx(found["headline"]["max"]["auc"].value)
     assert moved["max"]["auc"]["malignant_vs_rest"] != found["max"]["auc"]["malignant_vs_rest"]
 
@@ -142,7 +143,7 @@ def test_every_repeat_and_inner_row_is_aggregated_by_model_and_patient():
     table = pd.concat([study.assign(repeat=0), second], ignore_index=True)
     found = patients_of_models(table, how="mean", positive="malignant", precedence=ORDER)
     assert len(found) == 200 and found["repeat"].value_counts().to_dict() == {0: 100, 1: 100}
-    assert headline_section(found, "malignant", {})["n_repeats"] == 2
+    assert headline_section(found, "malignant", FigureValues()).n_repeats == 2
     inner = with_inner_rows(study)
     parts = patients_of_models(inner, how="max", positive="malignant", precedence=ORDER)["part"].value_counts()
     assert parts.to_dict() == {"test": 100, "val": 100}

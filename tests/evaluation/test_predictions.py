@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.evaluation.contents import summarise
 from usvit.errors import UsvitError
-from usvit.evaluation.metrics_record import summarise
 from usvit.evaluation.predictions import COLUMNS, check_complete, classes_of, predictions_table, read_predictions
 from usvit.files import csv_text, write_csv
 

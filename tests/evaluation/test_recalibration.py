@@ -143,7 +143,7 @@ def test_an_over_confident_run_is_mended_on_images_that_had_no_part_in_it(method
     assert len(found.table) == 600
     test = table[table["part"] == "test"]
     assert (found.table[["image_id", "label", "fold"]] == test[["image_id", "label", "fold"]]).all(axis=None)
-    before, after = (calibration_of(rows_of(one, "test"))["classes"]["malignant"] for one in (table, found.table))
+    before, after = (calibration_of(rows_of(one, "test")).classes["malignant"] for one in (table, found.table))
     assert before["slope"].value < 0.6
     assert after["slope"].value == pytest.approx(1, abs=0.2)
     assert after["reliability"]["ece"].value < before["reliability"]["ece"].value

@@ -51,44 +51,44 @@ def copies():
 
 def test_copies_are_the_sets_and_all_their_pairs_are_compared(copies):
     section, pairs = repeats_section(copies)
-    assert (section["n_sets"], section["n_images"], section["n_pairs"]) == (50, 110, 40 + 10 * 3)
-    assert (section["n_groups"], section["largest_set"], section["left_out"]) == (50, 3, [])
-    assert section["only_copies"] and section["n_patients"] is None and section["n_identical"] is None
+    assert (section.n_sets, section.n_images, section.n_pairs) == (50, 110, 40 + 10 * 3)
+    assert (section.n_groups, section.largest_set, section.left_out) == (50, 3, [])
+    assert section.only_copies and section.n_patients is None and section.n_identical is None
     used = copies.table[copies.table.group_id.str.startswith("copies:")]
     oracle = unordered_repeats(used.logit_malignant, used.group_id, used.group_id)
-    assert section["scales"]["logit"]["icc"].value == pytest.approx(oracle.icc.value)
+    assert section.scales.logit.icc.value == pytest.approx(oracle.icc.value)
     by_hand = [
         (a >= 0) != (b >= 0) for _, one in used.groupby("group_id") for a, b in combinations(one.logit_malignant, 2)
     ]
-    flips = {flip["rule"]: flip for flip in section["flips"]}["most probable class"]
-    assert (flips["n_flips"], flips["n_pairs"]) == (sum(by_hand), len(by_hand)) and flips["n_flips"] > 0
-    assert flips["rate"].n_groups == 50 and len(pairs.first) == 70
+    flips = {flip.rule: flip for flip in section.flips}["most probable class"]
+    assert (flips.n_flips, flips.n_pairs) == (sum(by_hand), len(by_hand)) and flips.n_flips > 0
+    assert flips.rate.n_groups == 50 and len(pairs.first) == 70
 
 
 def test_decisions_are_those_of_the_operating_points_of_each_fold(copies):
     section, _ = repeats_section(copies)
     decided = decided_of(copies.table, "malignant", CLASSES)
     table = copies.table.sort_values(["dataset", "image_id"]).reset_index(drop=True)
-    for flip in section["flips"]:
-        called = pd.Series(decided.called[flip["rule"]])
+    for flip in section.flips:
+        called = pd.Series(decided.called[flip.rule])
         several = [called[one.index] for _, one in table.groupby("group_id") if len(one) > 1]
-        assert flip["n_flips"] == sum(a != b for one in several for a, b in combinations(one, 2))
+        assert flip.n_flips == sum(a != b for one in several for a, b in combinations(one, 2))
 
 
 def test_pairs_of_different_networks_are_left_out_with_their_number(copies):
     moved = copies.table.copy()
     moved.loc[0, "fold"] = (moved.loc[0, "fold"] + 1) % 5  # one of a pair
     section, _ = repeats_section(Predictions("demo.csv", moved, CLASSES, "malignant"))
-    assert section["n_sets"] == 49
-    (left,) = section["left_out"]
-    assert left["n"] == 1 and "different folds" in left["reason"] and left["example"] == "demo/im000"
+    assert section.n_sets == 49
+    (left,) = section.left_out
+    assert left.n == 1 and "different folds" in left.reason and left.example == "demo/im000"
 
 
 def test_a_copy_without_its_partner_is_counted_and_named(copies):
     table = copies.table.drop(index=[3]).reset_index(drop=True)
     section, _ = repeats_section(Predictions("demo.csv", table, CLASSES, "malignant"))
-    assert [(one["n"], one["example"]) for one in section["left_out"]] == [(1, "demo/im002")]
-    assert "partner is not in the table" in section["left_out"][0]["reason"]
+    assert [(one.n, one.example) for one in section.left_out] == [(1, "demo/im002")]
+    assert "partner is not in the table" in section.left_out[0].reason
 
 
 def test_too_few_sets_are_refused_with_what_there_is():
@@ -108,12 +108,12 @@ def test_a_column_of_the_table_or_the_manifest_names_the_repeats():
     lesion[38:] = [None, ""]  # not known
     patients = [f"patient:demo:{k // 4}" for k in range(40)]
     section, _ = repeats_section(predictions(odds, patients, lesion=lesion), "lesion")
-    assert (section["n_sets"], section["n_groups"], section["column"]) == (19, 10, "lesion")
+    assert (section.n_sets, section.n_groups, section.column) == (19, 10, "lesion")
     beside = predictions(odds, patients)
     manifest = beside.table[["dataset", "image_id"]].assign(lesion=lesion, sha256=[f"{k // 4}" for k in range(40)])
     with_manifest = Predictions("demo.csv", beside.table, CLASSES, "malignant", columns=manifest)
     again, _ = repeats_section(with_manifest, "lesion")
-    assert again["scales"] == section["scales"] and again["n_identical"] == 19
+    assert again.scales == section.scales and again.n_identical == 19
     with pytest.raises(UsvitError, match=r"Unknown column 'lesson'\. Nearest: lesion"):
         repeats_section(with_manifest, "lesson")
 
@@ -130,19 +130,19 @@ def test_change_figures_have_the_direction_of_the_flips():
     odds, groups = rng.normal(size=60), [f"g{k // 2}" for k in range(60)]
     before = decided_of(predictions(odds, groups).table, "malignant", CLASSES)
     after = decided_of(predictions(odds + 0.5, groups).table, "malignant", CLASSES)
-    section = change_section(before, after)
-    flip = next(one for one in section["flips"] if one["rule"] == "most probable class")
-    assert flip["n_to_positive"] == ((odds < 0) & (odds > -0.5)).sum() and flip["n_to_negative"] == 0
-    logit = section["scales"]["logit"]
-    assert logit["bias"].value == pytest.approx(0.5)
-    assert logit["lower_limit"].value == pytest.approx(0.5, abs=1e-6)
-    worst = most_flips([{"change": "gain", "strength": "+3 dB", **section}])
-    assert worst["most probable class"] == f"gain +3 dB: {flip['n_flips']} of 60 images"
+    section = change_section(before, after, change="gain", strength="+3 dB", left_out=[])
+    flip = next(one for one in section.flips if one.rule == "most probable class")
+    assert flip.n_to_positive == ((odds < 0) & (odds > -0.5)).sum() and flip.n_to_negative == 0
+    logit = section.scales.logit
+    assert logit.bias.value == pytest.approx(0.5)
+    assert logit.lower_limit.value == pytest.approx(0.5, abs=1e-6)
+    worst = most_flips([section])
+    assert worst["most probable class"] == f"gain +3 dB: {flip.n_flips} of 60 images"
 
 
 def test_the_section_keeps_to_its_record(copies):
     section, _ = repeats_section(copies)
-    whole = content("repeatability") | {"repeats": section, "changes": None}
+    whole = content("repeatability") | {"repeats": section.content(), "changes": None}
     record = check_record(whole, RepeatabilityRecord, None)
     assert record.repeats.n_pairs == 70
     with pytest.raises(UsvitError, match="either repeats or changes"):

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from tests.evaluation.conftest import CLASSES, make_study
+from tests.evaluation.contents import summarise
 from usvit.errors import UsvitError
 from usvit.evaluation.foreign_tables import Columns, as_predictions, read_raw
-from usvit.evaluation.metrics_record import summarise
 from usvit.evaluation.patients import by_patient
 from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.predictions import (

@@ -1,5 +1,4 @@
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -34,7 +33,7 @@ def test_figures_are_those_of_the_subgroup_alone(study):
     assert acuson.class_groups == part.groupby("label")["group_id"].nunique().to_dict()
     area = acuson.figures["auc"]["malignant_vs_rest"].value
     assert area == pytest.approx(roc_auc_score(part["label"] == "malignant", part["prob_malignant"]))
-    json.dumps(content_of([asdict(acuson), asdict(logiq)]), allow_nan=False)
+    json.dumps(content_of([acuson, logiq]), allow_nan=False)
 
 
 def test_one_subgroup_of_all_is_the_whole(study):
@@ -101,7 +100,7 @@ def test_a_class_that_a_subgroup_lacks_has_its_reason(make_table):
     assert first.figures["specificity"]["malignant"].value == 1
     assert second.n_images == 1
     assert second.figures["specificity"]["malignant"].value is None
-    json.dumps(content_of([asdict(first), asdict(second)]), allow_nan=False)
+    json.dumps(content_of([first, second]), allow_nan=False)
 
 
 def test_small_subgroups_and_rare_classes_are_flagged(make_table):

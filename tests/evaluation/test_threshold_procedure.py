@@ -113,16 +113,16 @@ def test_the_section_holds_both_intervals_and_json_can_hold_it():
     json.dumps(content_of(section), allow_nan=False)
     for rule, one in zip(RULES, section, strict=True):
         if rule.kind == "fixed":
-            assert one["procedure"] is None
+            assert one.procedure is None
             continue
         for name in ("sensitivity", "specificity", "ppv", "npv"):
-            whole, given_them = one["procedure"][name], one["pooled"][name]
+            whole, given_them = getattr(one.procedure, name), getattr(one.pooled, name)
             assert whole.value == given_them.value
             few = rule.name == "sensitivity >= 0.95"  # 15 positive inner validation images a fold
             assert ("variation between folds" if few else "through the choice") in whole.method
             assert whole.ci95[0] <= given_them.ci95[0] and given_them.ci95[1] <= whole.ci95[1]
     other = "specificity"
-    width = [np.ptp(one[other].ci95) for one in (section[0]["procedure"], section[0]["pooled"])]
+    width = [np.ptp(getattr(one, other).ci95) for one in (section[0].procedure, section[0].pooled)]
     assert width[0] > 1.5 * width[1]
 
 

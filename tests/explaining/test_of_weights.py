@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 
 from tests.conftest import REPOSITORY
 from usvit.errors import UsvitError
+from usvit.experiments import make_experiment
 from usvit.explaining import explain
 from usvit.explaining.attention import attention_distances
 from usvit.models import Weights, build_model, find_model, resolve_networks
 from usvit.upstream.config.pretrain import PretrainConfig
-from usvit.upstream.factory import make_experiment
 
 pytestmark = pytest.mark.slow
 

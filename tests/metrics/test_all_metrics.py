@@ -1,7 +1,6 @@
 """Every statistic meets the same hard cases: a number, or null with a reason; a wrong input is refused by index."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from usvit.metrics.clustered import clustered_auc, clustered_difference
 from usvit.metrics.figures import Figures
 from usvit.metrics.multiclass import Average, multiclass_auc, multiclass_difference
 from usvit.metrics.paired_tests import mcnemar
+from usvit.records import McNemar
 
 CLASSES = ["benign", "malignant", "normal"]
 
@@ -22,7 +22,7 @@ def two_classes(function):
 
 
 def figures(label, prob, group):
-    return figure_values(label, prob, group, classes=CLASSES, n_resamples=100)
+    return figure_values(label, prob, group, classes=CLASSES, n_resamples=100).values
 
 
 def decisions(label, prob, group):
@@ -68,8 +68,8 @@ def leaves(found):
     """Every estimate, and McNemar's test, in a nest of them."""
     if isinstance(found, Estimate):
         return [found]
-    if "p" in found:
-        return [SimpleNamespace(p=found["p"], reason=found.get("reason"))]
+    if isinstance(found, McNemar):
+        return [found]
     return [leaf for inner in found.values() for leaf in leaves(inner)]
 
 

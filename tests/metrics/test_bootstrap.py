@@ -151,8 +151,8 @@ def test_any_function_of_labels_and_probabilities_has_an_interval():
 
 def test_the_interval_does_not_shrink_when_every_image_is_repeated_within_its_patient():
     label, prob, group = study(4)
-    once = figure_values(label, prob, group, classes=CLASSES)
-    thrice = figure_values(*(np.repeat(x, 3, axis=0) for x in (label, prob, group)), classes=CLASSES)
+    once = figure_values(label, prob, group, classes=CLASSES).values
+    thrice = figure_values(*(np.repeat(x, 3, axis=0) for x in (label, prob, group)), classes=CLASSES).values
     for name in ("brier", "average_precision_macro"):
         assert thrice[name].ci95 == pytest.approx(once[name].ci95, rel=1e-9)
     for name in ("mcc", "f1_macro", "balanced_accuracy"):
@@ -163,9 +163,9 @@ def test_a_seed_repeats_the_interval_and_the_order_of_the_rows_does_not_change_i
     label, prob, group = study(5)
     order = np.random.default_rng(1).permutation(len(label))
     names = np.array([f"p{g:03d}" for g in group], dtype=object)
-    one = figure_values(label, prob, names, classes=CLASSES, n_resamples=300)
-    again = figure_values(label[order], prob[order], names[order], classes=CLASSES, n_resamples=300)
-    other = figure_values(label, prob, names, classes=CLASSES, n_resamples=300, seed=1)
+    one = figure_values(label, prob, names, classes=CLASSES, n_resamples=300).values
+    again = figure_values(label[order], prob[order], names[order], classes=CLASSES, n_resamples=300).values
+    other = figure_values(label, prob, names, classes=CLASSES, n_resamples=300, seed=1).values
     for name in ("brier", "mcc", "f1_macro", "balanced_accuracy"):
         assert again[name].ci95 == pytest.approx(one[name].ci95, rel=1e-9)
     assert other["brier"].ci95 != one["brier"].ci95
@@ -219,7 +219,7 @@ def test_a_class_of_one_patient_has_a_sensitivity_with_a_reason_beside_its_inter
     prob = np.tile([0.9, 0.1], (33, 1))
     prob[30:32] = [0.2, 0.8]
     group = np.array([*range(30), 30, 30, 30])
-    found = figure_values(label, prob, group, classes=["benign", "malignant"])
+    found = figure_values(label, prob, group, classes=["benign", "malignant"]).values
     sensitivity = found["sensitivity"]["malignant"]
     assert sensitivity.value == pytest.approx(2 / 3)
     assert sensitivity.ci95 is None and sensitivity.n_groups == 1
@@ -231,7 +231,7 @@ def test_a_perfect_share_of_clustered_images_is_bounded_by_its_groups():
     label = np.repeat([0, 1], 20)
     prob = np.eye(2)[label] * 0.8 + 0.1
     group = np.repeat(np.arange(10), 4)  # five groups of each class
-    found = figure_values(label, prob, group, classes=["benign", "malignant"])
+    found = figure_values(label, prob, group, classes=["benign", "malignant"]).values
     assert found["sensitivity"]["malignant"].ci95 == pytest.approx([0.025 ** (1 / 5), 1])
     assert found["accuracy"].ci95 == pytest.approx([0.025 ** (1 / 10), 1])
     reach = (1 - 0.025 ** (1 / 5)) / np.sqrt(2)  # the mean of two independent classes
@@ -245,13 +245,13 @@ def test_a_perfect_share_of_clustered_images_is_bounded_by_its_groups():
 def test_a_proportion_of_independent_images_has_a_closed_interval_and_the_rest_a_bootstrap():
     label, prob, _ = study(7)
     alone = np.arange(len(label))
-    found = figure_values(label, prob, alone, classes=CLASSES)
+    found = figure_values(label, prob, alone, classes=CLASSES).values
     right = int((prob.argmax(axis=1) == label).sum())
     assert found["accuracy"].method == "wilson"
     assert found["accuracy"].ci95 == pytest.approx(wilson(right, len(label)))
     assert found["brier"].method == "cluster bootstrap, BCa, 2000 resamples"
     # Only the images that it looks at count: here each patient has one benign image and others.
     group = np.where(label == 0, alone, -1)
-    one = figure_values(label, prob, group, classes=CLASSES)
+    one = figure_values(label, prob, group, classes=CLASSES).values
     assert one["sensitivity"]["benign"].method == "wilson"
     assert one["accuracy"].method == "clustered Wilson"

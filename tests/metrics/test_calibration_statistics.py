@@ -221,43 +221,43 @@ def test_log_odds_do_not_saturate():
 def test_a_run_has_every_class_pooled_and_by_fold(study):
     found = calibration_section(study, "malignant")
     json.dumps(content_of(found), allow_nan=False)
-    assert [one["fold"] for one in found["folds"]] == [0, 1, 2, 3, 4]
-    assert found["pooled"]["n_images"] == 200
+    assert [one.fold for one in found.folds] == [0, 1, 2, 3, 4]
+    assert found.pooled.n_images == 200
     rows = rows_of(study, "test")
     hit = np.eye(3)[rows.label]
-    assert found["pooled"]["brier"].value == pytest.approx(((rows.prob - hit) ** 2).sum() / 400)
-    malignant = found["pooled"]["classes"]["malignant"]
+    assert found.pooled.brier.value == pytest.approx(((rows.prob - hit) ** 2).sum() / 400)
+    malignant = found.pooled.classes["malignant"]
     prob = study["prob_malignant"].to_numpy()
     line = calibration_line(study["label"] == "malignant", logit(prob))
-    assert malignant["slope"].value == pytest.approx(line.slope.value, rel=1e-6)
-    assert malignant["slope"].n_groups == found["pooled"]["n_groups"] == 100
-    assert malignant["brier"]["score"].value == pytest.approx(brier_score_loss(study["label"] == "malignant", prob))
+    assert malignant.slope.value == pytest.approx(line.slope.value, rel=1e-6)
+    assert malignant.slope.n_groups == found.pooled.n_groups == 100
+    assert malignant.brier.score.value == pytest.approx(brier_score_loss(study["label"] == "malignant", prob))
 
 
 def test_a_table_without_logits_gives_the_same(study):
     bare = calibration_of(rows_of(study.drop(columns=list(study.filter(like="logit_"))), "test"))
     full = calibration_of(rows_of(study, "test"))
-    for name in bare["classes"]:
-        ours, theirs = bare["classes"][name], full["classes"][name]
-        assert ours["slope"].value == pytest.approx(theirs["slope"].value, rel=1e-9)
-        assert ours["reliability"] == theirs["reliability"]
+    for name in bare.classes:
+        ours, theirs = bare.classes[name], full.classes[name]
+        assert ours.slope.value == pytest.approx(theirs.slope.value, rel=1e-9)
+        assert ours.reliability == theirs.reliability
 
 
 def test_the_two_classes_of_a_binary_table_mirror_each_other(make_table):
     rng = np.random.default_rng(8)
     p = rng.random(60)
     labels = ["b" if rng.random() < one else "a" for one in p]
-    found = calibration_of(rows_of(make_table(labels, np.column_stack([1 - p, p]), ["a", "b"]), "test"))["classes"]
-    assert found["a"]["slope"].value == pytest.approx(found["b"]["slope"].value, rel=1e-6)
-    assert found["a"]["in_the_large"].value == pytest.approx(-found["b"]["in_the_large"].value, rel=1e-6)
-    assert found["a"]["brier"]["score"].value == pytest.approx(found["b"]["brier"]["score"].value)
+    found = calibration_of(rows_of(make_table(labels, np.column_stack([1 - p, p]), ["a", "b"]), "test")).classes
+    assert found["a"].slope.value == pytest.approx(found["b"].slope.value, rel=1e-6)
+    assert found["a"].in_the_large.value == pytest.approx(-found["b"].in_the_large.value, rel=1e-6)
+    assert found["a"].brier.score.value == pytest.approx(found["b"].brier.score.value)
 
 
 def test_probabilities_of_zero_and_one_stay_finite(make_table):
     prob = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.3, 0.7], [0.0, 1.0]]
     found = calibration_of(rows_of(make_table(["a", "a", "b", "b", "b", "a"], prob, ["a", "b"]), "test"))
     json.dumps(content_of(found), allow_nan=False)
-    assert found["classes"]["b"]["slope"].value > 0
+    assert found.classes["b"].slope.value > 0
 
 
 def test_bins_below_one_and_tables_without_test_rows_are_refused(study):

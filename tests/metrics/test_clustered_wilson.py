@@ -60,12 +60,11 @@ def test_sums_of_folds_join_to_the_sums_of_all():
     assert joined == ShareSums.of(hits, group)
     records = [rate_record(ShareSums.of(hits[fold == k], group[fold == k])) for k in range(3)]
     whole = pooled_rate(records)
-    assert whole["ci95"] == pytest.approx(ShareSums.of(hits, group).interval())
-    assert (whole["n_groups"], whole["n_flagged"]) == (60, int(hits.sum()))
+    assert whole == joined
 
 
 def test_of_a_repeated_cross_validation_each_image_counts_once():
     hits, group = clustered(np.random.default_rng(2), 30, 2)
-    one = rate_record(ShareSums.of(hits, group))
-    assert pooled_rate([{**one, "repeat": k} for k in range(3)])["n_images"] == 60
-    assert pooled_rate([])["rate"] is None
+    sums = ShareSums.of(hits, group)
+    assert pooled_rate([rate_record(sums, repeat=k) for k in range(3)]).n_images == 60
+    assert pooled_rate([]).share is None

@@ -15,13 +15,13 @@ from usvit.metrics.cross_validation import (
     FoldFigure,
     PooledVariance,
     Stratum,
-    TrainingShare,
     area_figure,
     fold_mean,
     mean_figure,
     mean_value,
     training_share,
 )
+from usvit.records import TrainingShareRecord
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_the_training_share_is_that_of_the_weights(distance):
 def test_what_cannot_be_estimated_is_taken_for_the_most_it_can_be(rows):
     positive, score, group, fold = rows
     found = training_share(positive, [score], group, fold, 120)
-    assert found == TrainingShare(1.0, 0, found.reason)
+    assert found == TrainingShareRecord(value=1.0, n_pairs=0, reason=found.reason)
     assert "no repeats and no inner validation rows" in found.reason
 
 

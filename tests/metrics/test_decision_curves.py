@@ -1,5 +1,4 @@
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -46,27 +45,27 @@ def test_a_hand_worked_curve():
     np.testing.assert_allclose(curve.model, [2 / 5 - 1 / 15, 0.0], atol=1e-15)
     np.testing.assert_allclose(curve.treat_all, [2 / 5 - 3 / 5 / 3, 2 / 5 - 3 / 5], atol=1e-15)
     np.testing.assert_allclose(curve.standardised, [5 / 6, 0.0], atol=1e-15)
-    assert curve.estimated_useful == ((0.25, 0.25),)
+    assert curve.estimated_useful == [[0.25, 0.25]]
 
 
 def test_a_perfect_model_has_the_prevalence_as_its_benefit_everywhere():
     curve = decision_curve([1, 0, 0, 0], [1.0, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(curve.model, 0.25)
     np.testing.assert_allclose(curve.standardised, 1.0)
-    assert curve.estimated_useful == ((0.01, 0.99),)
-    assert curve.useful == ()  # four images show nothing
+    assert curve.estimated_useful == [[0.01, 0.99]]
+    assert curve.useful == []  # four images show nothing
 
 
 def test_a_model_that_says_the_prevalence_of_everyone_is_never_useful():
     curve = decision_curve([1, 0, 0, 0], [0.25] * 4)
-    assert curve.useful == curve.estimated_useful == ()
+    assert curve.useful == curve.estimated_useful == []
     best = np.maximum(curve.treat_all, 0)
     np.testing.assert_allclose(curve.model, best, atol=1e-12)
 
 
 def test_useful_thresholds_come_as_runs():
     curve = decision_curve([1, 0, 1, 0], [0.6, 0.55, 0.3, 0.2], thresholds=[0.1, 0.25, 0.4, 0.58, 0.7])
-    assert curve.estimated_useful == ((0.25, 0.25), (0.58, 0.58))
+    assert curve.estimated_useful == [[0.25, 0.25], [0.58, 0.58]]
 
 
 def test_the_own_prevalence_given_changes_nothing():
@@ -77,13 +76,13 @@ def test_the_own_prevalence_given_changes_nothing():
 
 def test_an_absent_class_is_said():
     none = decision_curve([0, 0], [0.3, 0.7], thresholds=[0.5])
-    assert none.model == (-0.5,)
-    assert none.standardised == (None,)
+    assert none.model == [-0.5]
+    assert none.standardised == [None]
     assert none.reason == "no positive image: the maximum benefit is 0"
     every = decision_curve([1, 1], [0.3, 0.7], thresholds=[0.5])
-    assert every.model == every.standardised == (0.5,)
+    assert every.model == every.standardised == [0.5]
     elsewhere = decision_curve([1, 1], [0.3, 0.7], thresholds=[0.5], prevalence=0.1)
-    assert elsewhere.model == (None,)
+    assert elsewhere.model == [None]
     assert elsewhere.reason.startswith("no negative image")
     np.testing.assert_allclose(elsewhere.treat_all, 0.1 - 0.9)
 
@@ -105,7 +104,7 @@ def test_a_run_is_its_test_images(study):
     assert (curve.n_images, curve.n_groups, curve.n_positive) == (200, 100, 50)
     positive, prob = (study["label"] == "malignant").to_numpy(), study["prob_malignant"].to_numpy()
     np.testing.assert_allclose(curve.model, [literal(positive, prob, pt) for pt in THRESHOLDS], atol=1e-12)
-    json.dumps(asdict(curve), allow_nan=False)
+    json.dumps(curve.content(), allow_nan=False)
 
 
 def studies(n_studies, skill, n=200, per=2):
@@ -170,13 +169,13 @@ def test_the_band_is_that_of_a_literal_bootstrap():
 
 def test_without_a_band_nothing_is_called_useful_and_the_reason_is_given():
     one = decision_curve([1, 0, 0], [0.9, 0.1, 0.2], [7, 7, 7])
-    assert one.band is None and one.useful == () and one.band_reason == "there is only one group"
+    assert one.band is None and one.useful == [] and one.band_reason == "there is only one group"
     none = decision_curve([0, 0], [0.3, 0.7])
     assert none.band is None and none.band_reason == "no positive image"
     few = decision_curve([1, 0], [0.9, 0.1])  # half of the resamples lack a class
     assert few.band is None and "a class is absent" in few.band_reason
     same = decision_curve([1, 0] * 30, [1.0] * 60)  # acts on all: is a default, and never better than it
-    assert same.useful == () and max(same.band.lower) <= 0
+    assert same.useful == [] and max(same.band.lower) <= 0
 
 
 def test_the_order_of_rows_changes_no_band():

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import usvit.metrics as metrics
+from tests.evaluation.contents import summarise
 from usvit.errors import UsvitError
 from usvit.estimate import content_of
 from usvit.evaluation.comparison import compare_tables
-from usvit.evaluation.metrics_record import summarise
 from usvit.metrics import decision_curves, of_decisions, of_scores
 
 CLASSES = ["benign", "malignant"]
@@ -101,10 +101,10 @@ def test_paired_tests_are_those_of_compare_json(table, arrays):
     other = predictions(2)
     q = other["prob_malignant"].to_numpy()
     pair = compare_tables(table, other, positive="malignant")
-    assert same(metrics.auc_difference(y, p, q, groups), pair["auc"])
+    assert same(metrics.auc_difference(y, p, q, groups), pair.auc)
     found = metrics.mcnemar(y, called, q > other["prob_benign"].to_numpy(), groups)
-    assert found.p == pair["mcnemar"]["p"]
-    assert found.value == pytest.approx((pair["mcnemar"]["only_a"] - pair["mcnemar"]["only_b"]) / N)
+    assert found.p == pair.mcnemar.p
+    assert found.value == pytest.approx((pair.mcnemar.only_a - pair.mcnemar.only_b) / N)
     assert found.ci95[0] <= found.value <= found.ci95[1]
 
 

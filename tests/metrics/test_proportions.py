@@ -25,7 +25,7 @@ def test_it_is_the_interval_that_the_figures_of_a_run_have():
     group = np.repeat(np.arange(80), 3)
     hits = rng.random(240) < np.repeat(rng.beta(4, 1, 80), 3)
     prob = np.column_stack([hits, ~hits]).astype(float)
-    theirs = figure_values(np.zeros(240, int), prob, group, classes=["a", "b"])["accuracy"]
+    theirs = figure_values(np.zeros(240, int), prob, group, classes=["a", "b"]).values["accuracy"]
     ours = clustered_share(hits, group)
     assert ours.value == theirs.value
     assert ours.method == theirs.method

@@ -9,7 +9,7 @@ from usvit.metrics.repeatability import LIMIT, METHOD, _f_interval, flip_rate, p
 
 # Shrout & Fleiss (1979), Psychological Bulletin 86:420, table 2: six targets, four judges.
 JUDGED = np.array([[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]], float)
-FIGURES = ("bias", "within_sd", "coefficient", "lower", "upper", "icc")
+FIGURES = ("bias", "within_sd", "repeatability_coefficient", "lower_limit", "upper_limit", "icc")
 
 
 def mean_squares(table):
@@ -37,8 +37,8 @@ def test_icc_1_1_is_that_of_shrout_and_fleiss():
     assert found.icc.value == pytest.approx((between - within) / (between + 3 * within))
     assert round(found.icc.value, 2) == 0.17  # as printed
     assert found.within_sd.value == pytest.approx(np.sqrt(within))
-    assert found.coefficient.value == pytest.approx(1.96 * np.sqrt(2 * within), rel=1e-4)
-    assert found.upper == found.coefficient and found.lower.value == -found.upper.value
+    assert found.repeatability_coefficient.value == pytest.approx(1.96 * np.sqrt(2 * within), rel=1e-4)
+    assert found.upper_limit == found.repeatability_coefficient and found.lower_limit.value == -found.upper_limit.value
     assert found.bias.value is None and found.icc_form == "ICC(1,1)"
 
 
@@ -58,7 +58,7 @@ def test_bias_and_limits_are_bland_and_altmans_and_the_bias_has_the_interval_of_
     d = rng.uniform(-1, 1.5, 80)  # of low kurtosis, so that Satterthwaite's limit is not below n - 1
     found = paired_repeats(x, x + d, np.arange(80))
     assert found.bias.value == pytest.approx(d.mean())
-    for limit, sign in ((found.lower, -1), (found.upper, 1)):
+    for limit, sign in ((found.lower_limit, -1), (found.upper_limit, 1)):
         assert limit.value == pytest.approx(d.mean() + sign * LIMIT * d.std(ddof=1))
         assert limit.ci95[0] < limit.value < limit.ci95[1]
     interval = stats.ttest_1samp(d, 0).confidence_interval()
@@ -70,9 +70,9 @@ def test_the_interval_of_the_spread_is_near_the_exact_one_of_normal_scores():
     d = rng.normal(0, 2, 2000)
     found = paired_repeats(np.zeros(2000), d, np.arange(2000))
     exact = np.sqrt(1999 * d.var(ddof=1) / stats.chi2.ppf([0.975, 0.025], 1999))
-    upper = [(one - found.bias.value) / LIMIT for one in found.upper.ci95]
+    upper = [(one - found.bias.value) / LIMIT for one in found.upper_limit.ci95]
     assert upper[1] - upper[0] > exact[1] - exact[0]  # the interval of the limit adds that of the bias
-    coefficient = np.array(found.coefficient.ci95) / (LIMIT * np.sqrt(2))
+    coefficient = np.array(found.repeatability_coefficient.ci95) / (LIMIT * np.sqrt(2))
     raw = np.sqrt(2000 * (d**2).mean() / stats.chi2.ppf([0.975, 0.025], 2000)) / np.sqrt(2)
     assert coefficient == pytest.approx(raw, rel=0.01)
 
@@ -90,7 +90,7 @@ def test_variance_components_are_recovered_with_many_images_of_a_patient():
         total.append(within[-1] / (1 - found.icc.value))
         d = 0.3 + 0.4 * rng.normal(size=40)[patient] + 0.2 * rng.normal(size=800)
         pair = paired_repeats(base, base + d, patient)
-        apart.append(((pair.upper.value - pair.lower.value) / (2 * LIMIT)) ** 2)
+        apart.append(((pair.upper_limit.value - pair.lower_limit.value) / (2 * LIMIT)) ** 2)
     assert np.mean(within) == pytest.approx(0.25, rel=0.01)
     assert np.mean(total) == pytest.approx(5.25, rel=0.03)
     assert np.mean(apart) == pytest.approx(0.20, rel=0.03)
@@ -116,15 +116,17 @@ def test_the_jackknife_is_the_one_that_computes_everything_again_without_each_pa
         return paired_repeats(values[keep, 0], values[keep, 1], patient[keep])
 
     found = of(patient >= 0)
-    without = np.array([2 * np.log(of(patient != one).coefficient.value) for one in range(60)])  # of the variance
+    without = np.array(
+        [2 * np.log(of(patient != one).repeatability_coefficient.value) for one in range(60)]
+    )  # of the variance
     away = without - without.mean()
     error = np.sqrt(59 / 60 * (away @ away))
     kurtosis = (away**4).mean() / (away**2).mean() ** 2
     weights = sizes.sum() ** 2 / (sizes @ sizes)
     t = stats.t.ppf(0.975, min(2 * 60 / (kurtosis - 1), weights - 1))
     middle, half = 1 - error**2 / 9, t * error / 3
-    ends = found.coefficient.value * np.array([middle + half, middle - half]) ** -1.5
-    assert found.coefficient.ci95 == pytest.approx(ends, rel=1e-9)
+    ends = found.repeatability_coefficient.value * np.array([middle + half, middle - half]) ** -1.5
+    assert found.repeatability_coefficient.ci95 == pytest.approx(ends, rel=1e-9)
 
 
 def test_a_shift_changes_nothing_and_a_scale_all_but_the_icc():
@@ -140,12 +142,16 @@ def test_a_shift_changes_nothing_and_a_scale_all_but_the_icc():
 
 def test_equal_scores_and_few_groups_have_no_interval_but_a_reason():
     same = unordered_repeats([0.1, 0.1, 0.7, 0.7, 0.3, 0.3], [0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 2, 2])
-    assert same.coefficient.value == 0 and same.coefficient.ci95 is None and same.icc.value == 1
-    assert "differ in one group at most" in same.coefficient.reason
+    assert (
+        same.repeatability_coefficient.value == 0
+        and same.repeatability_coefficient.ci95 is None
+        and same.icc.value == 1
+    )
+    assert "differ in one group at most" in same.repeatability_coefficient.reason
     one = unordered_repeats([0.1, 0.1, 0.7, 0.7, 0.3, 0.4], [0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 2, 2])
-    assert one.coefficient.value > 0 and one.coefficient.ci95 is None
+    assert one.repeatability_coefficient.value > 0 and one.repeatability_coefficient.ci95 is None
     two = unordered_repeats([0.1, 0.2, 0.7, 0.6], [0, 0, 1, 1], [0, 0, 1, 1])
-    assert two.coefficient.ci95 is None and "three groups" in two.coefficient.reason
+    assert two.repeatability_coefficient.ci95 is None and "three groups" in two.repeatability_coefficient.reason
     assert "below 50" in unordered_repeats(*long(JUDGED)).icc.warning
 
 
@@ -177,17 +183,20 @@ def test_what_cannot_be_a_repeat_is_refused():
 
 def test_intervals_cover_the_truth_with_38_patients_of_18_images():
     """A cheap look; The tables 'repeats' and 'changes' of benchmarks.coverage are the full ones."""
-    held = {"bias": 0, "coefficient": 0, "lower": 0, "upper": 0, "flips": 0}
+    held = {"bias": 0, "repeatability_coefficient": 0, "lower_limit": 0, "upper_limit": 0, "flips": 0}
     spread = 0.5
-    truth = {"bias": 0.2, "coefficient": LIMIT * np.hypot(0.2, spread)}
-    truth |= {"lower": 0.2 - LIMIT * spread, "upper": 0.2 + LIMIT * spread, "flips": 0.1}
+    truth = {"bias": 0.2, "repeatability_coefficient": LIMIT * np.hypot(0.2, spread)}
+    truth |= {"lower_limit": 0.2 - LIMIT * spread, "upper_limit": 0.2 + LIMIT * spread, "flips": 0.1}
     patient = np.repeat(np.arange(38), 18)
     for seed in range(200):
         rng = np.random.default_rng(seed)
         own, x = rng.normal(size=38)[patient], rng.normal(size=684)
         d = 0.2 + spread * (np.sqrt(0.5) * own + np.sqrt(0.5) * rng.normal(size=684))
         found = paired_repeats(x, x + d, patient)
-        ends = {name: getattr(found, name).ci95 for name in ("bias", "coefficient", "lower", "upper")}
+        ends = {
+            name: getattr(found, name).ci95
+            for name in ("bias", "repeatability_coefficient", "lower_limit", "upper_limit")
+        }
         flipped = np.sqrt(0.5) * own + np.sqrt(0.5) * rng.normal(size=684) > stats.norm.ppf(0.9)
         ends["flips"] = flip_rate(flipped, patient).ci95
         for name, (low, high) in ends.items():

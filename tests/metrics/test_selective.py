@@ -100,7 +100,7 @@ def test_the_band_is_longer_if_the_errors_gather_in_a_few_patients():
 
 def test_two_patients_give_no_band():
     found = risk_coverage([0.9, 0.8, 0.3, 0.2], [False, True, False, True], ["a", "a", "b", "b"], shares=[1.0])
-    assert found.area.ci95 is None and "groups" in found.area.reason and found.lower == (None,)
+    assert found.area.ci95 is None and "groups" in found.area.reason and found.lower == [None]
 
 
 @pytest.mark.slow

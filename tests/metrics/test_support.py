@@ -55,7 +55,7 @@ def test_values_of_many_groups_with_few_positives_carry_the_warning():
     assert "12 groups" in clustered_difference(positive, a, b, group).warning
     prob = 1 / (1 + np.exp(-2 * (a - 1)))
     prob = np.column_stack([1 - prob, prob])
-    found = figure_values(positive.astype(int), prob, group, classes=["no", "yes"], ranked=False, n_resamples=50)
+    found = figure_values(positive.astype(int), prob, group, classes=["no", "yes"], ranked=False, n_resamples=50).values
     assert "12 groups" in found["balanced_accuracy"].warning and "12 groups" in found["f1"]["yes"].warning
     assert found["brier"].warning is None and found["accuracy"].warning is None
 

@@ -13,7 +13,9 @@ TWO = ("benign", "malignant")
 
 
 def figures(label, called, group, classes=TWO):
-    return figure_values(label, np.eye(len(classes))[called], group, classes=classes, ranked=False, n_resamples=2)
+    return figure_values(
+        label, np.eye(len(classes))[called], group, classes=classes, ranked=False, n_resamples=2
+    ).values
 
 
 def test_a_class_that_is_all_wrong_lengthens_every_figure_that_it_enters():

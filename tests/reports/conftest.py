@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.evaluation.contents import summarise
 from tests.records.contents import network
-from usvit.evaluation.metrics_record import summarise
 from usvit.evaluation.predictions import predictions_table
 from usvit.files import write_csv, write_json
 

@@ -112,12 +112,12 @@ def test_a_run_beside_its_own_table_says_why_the_intervals_differ():
     both = with_inner_rows(make_study(0))
     test = both[both["part"] == "test"]
     opened = [Predictions(name, table, CLASSES, "malignant") for name, table in (("run", both), ("table.csv", test))]
-    content = compare_predictions(opened, ["run", "table.csv"])
-    own, copy = (one["headline"].ci95 for one in content["runs"])
+    record = compare_predictions(opened, ["run", "table.csv"])
+    own, copy = (one.headline.ci95 for one in record.runs)
     assert copy[1] - copy[0] > own[1] - own[0]
-    (said,) = [one for one in content["warnings"] if "training share" in one]
+    (said,) = [one for one in record.warnings if "training share" in one]
     assert said.startswith(
         "The AUCs within folds of table.csv have longer intervals than the same scores would have in"
     )
     alike = compare_predictions([opened[1], opened[1]], ["a", "b"])
-    assert not [one for one in alike["warnings"] if "training share" in one]
+    assert not [one for one in alike.warnings if "training share" in one]

@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
+from tests.evaluation.contents import summarise
 from tests.reports.conftest import HASH, fake_run
 from usvit.errors import UsvitError
 from usvit.estimate import Estimate
-from usvit.evaluation.metrics_record import summarise
 from usvit.files import write_csv, write_json
 from usvit.records import run_hashes
 from usvit.reports import write_report

@@ -10,13 +10,13 @@ from tests.scoring.dicom_out.product_cases import SCORER
 from tests.scoring.dicom_out.product_cases import row as product_row
 from tests.scoring.scored import CLASSES, JOB, POSITIVE, THRESHOLD, failed, portions, row
 from usvit.errors import UsvitError
-from usvit.records import ConformalFit
-from usvit.scoring.abstention import Zone, decide_or_abstain, zone_of
+from usvit.records import AbstentionZone, ConformalFit
+from usvit.scoring.abstention import decide_or_abstain, zone_of
 from usvit.scoring.dicom_out.findings import finding_of
 from usvit.scoring.dicom_out.overlay import caption_lines
 from usvit.scoring.tables.writer import write_tables
 
-ZONE = Zone(0.2, 0.5, "stated")
+ZONE = AbstentionZone(low=0.2, high=0.5, origin="stated")
 
 
 def fit(positive_from, rest_up_to, reason=None):

@@ -178,7 +178,7 @@ def test_the_stated_rate_is_found_again_on_the_test_images(run, pixels_of):
         assert (stated["n_flagged"], stated["n_images"]) == (unusual.sum(), len(unusual))
         assert stated["ci95"][0] <= stated["rate"] <= stated["ci95"][1]
         flagged += unusual.tolist()
-    whole = Ensemble.load(run, **CPU).describe()["novelty"]["in_distribution"]
+    whole = Ensemble.load(run, **CPU).record().content()["novelty"]["in_distribution"]
     assert (whole["n_flagged"], whole["n_images"]) == (sum(flagged), 48)
 
 
@@ -333,7 +333,7 @@ def test_the_name_of_an_ensemble_depends_on_its_weights_and_not_on_how_it_was_as
 
 def test_the_description_is_json_and_names_every_network(run):
     ensemble = Ensemble.load(run, **CPU)
-    told = json.loads(json.dumps(ensemble.describe(), allow_nan=False))
+    told = json.loads(json.dumps(ensemble.record().content(), allow_nan=False))
     assert [one["fold"] for one in told["members"]] == [0, 1, 2] and ensemble.n_members == 3
     assert told["members"][1]["weights_sha256"] == sha256_of_file(run / "fold-1" / "model.safetensors")
     assert told["members"][0]["novelty"]["thresholds"].keys() == {"features", "picture"}

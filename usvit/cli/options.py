@@ -35,12 +35,6 @@ WeightsOption = Annotated[
         metavar="W",
     ),
 ]
-UpstreamPath = Annotated[
-    str | None,
-    typer.Option(
-        "--path", help="Folder of images, or address of shards, for sources that need one.", metavar="DIR|URL"
-    ),
-]
 UpstreamOut = Annotated[
     Path | None,
     typer.Option("--out", help="Run directory. (default: a folder in runs/ that is named after the settings)"),
@@ -53,26 +47,6 @@ DataRoot = Annotated[
         metavar="[NAME=]DIR",
     ),
 ]
-Positive = Annotated[
-    str | None,
-    typer.Option(
-        help="The positive class. (default: that of the data card or of the run, or malignant)", metavar="CLASS"
-    ),
-]
-Label = Annotated[str | None, typer.Option(help="Column of the reference class. (default: label)", metavar="COL")]
-Patient = Annotated[str | None, typer.Option(help="Column of the patient. (default: patient_id)", metavar="COL")]
-Prob = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Column of each class's probability, CLASS=COL; with two classes, one COL for --positive. (default: "
-        "prob_<class>)",
-        metavar="[CLASS=]COL",
-    ),
-]
-Fold = Annotated[
-    str | None, typer.Option(help="Column of the fold. (default: fold, otherwise a single set)", metavar="COL")
-]
-Image = Annotated[str | None, typer.Option(help="Column of the image id. (default: image_id)", metavar="COL")]
 Out = Annotated[Path | None, typer.Option(help="Run directory. (default: runs/<data>-<model>-<recipe>-seed<n>)")]
 Seed = Annotated[int | None, typer.Option(help="Seed of folds, weights, order and augmentation. (default: 0)")]
 DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.", metavar="DEVICE")]
@@ -102,21 +76,6 @@ KeepList = Annotated[
     Path | None, typer.Option(help="CSV of the images to use, as 'usvit data audit' writes it.", metavar="FILE")
 ]
 Folds = Annotated[Path | None, typer.Option(help="Fixed folds, as 'usvit data split' writes them.", metavar="FILE")]
-Repeats = Annotated[
-    int | None,
-    typer.Option(
-        help="Number of complete cross-validations, each with its own folds and training. From 2 on, the intervals "
-        "include the variation of training. (default: 1)",
-        metavar="R",
-    ),
-]
-SplitBy = Annotated[
-    str | None,
-    typer.Option(
-        help="group keeps patients and near-duplicates in one split. image LEAKS; use it to measure by how much.",
-        metavar="group|image",
-    ),
-]
 AllowContaminated = Annotated[
     bool,
     typer.Option(

@@ -166,7 +166,8 @@ def _help(section: type[Section], name: str) -> str:
     def shown(found: re.Match[str]) -> str:
         return option_name(section, found[1]) if found[1] in section.model_fields else found[1]
 
-    return re.sub("``(.*?)``", shown, meanings(section).get(name, ""))
+    text = re.sub("``(.*?)``", shown, meanings(section).get(name, ""))
+    return re.sub(r"[.;] null: ([^.;]+)\.?$", r". (default: \1)", text)
 
 
 def _metavar(field: FieldInfo) -> str | None:

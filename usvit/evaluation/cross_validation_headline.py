@@ -19,7 +19,6 @@ from usvit.metrics.calibration_statistics import log_odds
 from usvit.metrics.checks import group_codes
 from usvit.metrics.cross_validation import (
     FoldFigure,
-    TrainingShare,
     area_figure,
     fold_mean,
     mean_figure,
@@ -62,8 +61,10 @@ def headline_section(
         for name, repeats in fold_figures(rows, k).items():
             own = share.value if figure_table.BY_KEY[name].of_class else overall
             figures[name] = mean_value(fold_mean(repeats), own, absent=absent, n_groups=rows.n_groups)
-        why = f"{share.reason}; the largest share is assumed, so the intervals are rather too long"
-        training = TrainingShareRecord(value=share.value, n_pairs=share.n_pairs, reason=why if share.reason else None)
+        training = share
+        if share.reason:
+            why = f"{share.reason}; the largest share is assumed, so the intervals are rather too long"
+            training = share.model_copy(update={"reason": why})
     return Headline(
         **figures,
         n_repeats=n_repeats,
@@ -90,7 +91,7 @@ def corrected_difference(a: pd.DataFrame, b: pd.DataFrame, positive: str) -> Dif
     k = rows[0].index(positive)
     own, others = (fold_figures(one, k, ("auc",))["auc"] for one in rows)
     n_folds = len(np.unique(rows[0].fold))
-    share = TrainingShare(0.0, 0) if n_folds == 1 else share_of([a, b], positive)
+    share = TrainingShareRecord(value=0.0, n_pairs=0) if n_folds == 1 else share_of([a, b], positive)
     absent = "a class is absent from every fold"
     value = difference_within_folds(own, others, share.value, absent=absent, n_groups=rows[0].n_groups)
     return value.replace(n_folds=n_folds, n_repeats=len(np.unique(rows[0].repeat)), training_share=share.value)
@@ -118,7 +119,7 @@ def fold_figures(
     return found
 
 
-def share_of(tables: Sequence[pd.DataFrame], name: str) -> TrainingShare:
+def share_of(tables: Sequence[pd.DataFrame], name: str) -> TrainingShareRecord:
     """Estimate the training share of the scores of one class, or of the difference of two tables' scores."""
     scored = [_scored(table, name) for table in tables]
     both = scored[0]

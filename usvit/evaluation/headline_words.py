@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from usvit.metrics.cross_validation import TrainingShare
+from usvit.records import TrainingShareRecord
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PredictionOrigin:
 ONE_MODEL = PredictionOrigin()
 
 
-def explained(origin: PredictionOrigin, n_folds: int, n_repeats: int, share: TrainingShare | None) -> str:
+def explained(origin: PredictionOrigin, n_folds: int, n_repeats: int, share: TrainingShareRecord | None) -> str:
     """Return what the headline and its intervals refer to, for the reader of a page.
 
     Args:
@@ -86,7 +86,7 @@ def _of_repeats(origin: PredictionOrigin, n_folds: int, n_repeats: int) -> list[
     ]
 
 
-def _of_share(share: TrainingShare, n_repeats: int) -> list[str]:
+def _of_share(share: TrainingShareRecord, n_repeats: int) -> list[str]:
     """Explain the training share, and why the same scores get another interval without the rows that show it."""
     if share.reason:
         return [

@@ -15,7 +15,7 @@ from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.predictions import classes_of, first_repeat, read_predictions
 from usvit.metrics.basic import auc, decide
 from usvit.metrics.cross_validation import fold_mean
-from usvit.records import MainFigures, MetricsRecord, OneFigure, RunRecord
+from usvit.records import MainFigures, MetricsRecord, OneFigure, RunRecord, run_kinds
 
 TOLERANCE = 1e-6
 """Tolerance for a figure in [0, 1]: far above rounding, far below one image in a million."""
@@ -103,7 +103,7 @@ def refuse_other_pool(run: Path, test: pd.DataFrame) -> None:
 
 
 def refuse_upstream(run: Path, record: RunRecord, what: str, *, but: tuple[str, ...] = ()) -> None:
-    """Refuse a run of ``usvit pretrain``, ``transfer`` or ``test`` if a cross-validated classifier is needed.
+    """Refuse a run such as those of ``usvit pretrain``, ``transfer`` and ``test`` if predictions in folds are needed.
 
     Args:
         run: folder of the run, as the user named it.
@@ -114,19 +114,14 @@ def refuse_upstream(run: Path, record: RunRecord, what: str, *, but: tuple[str, 
     Raises:
         UsvitError: the run is of another kind; the text says where its figures are.
     """
-    kind = record.kind
-    if kind in but or kind not in ("pretrain", "transfer", "test"):
+    kind = run_kinds()[record.kind]
+    if record.kind in but or kind.of_folds:
         return
-    if kind == "test":
-        raise UsvitError(
-            f"{run} is a run of usvit test. {what} needs a run of usvit cv or train. Its own page is report.html, its "
-            "figures are in test.json and per_class.csv."
-        )
-    own = "pretrain.json and fold-0/history.csv" if kind == "pretrain" else "transfer.json and results.csv"
-    evaluated = " 'usvit evaluate' and 'usvit compare' read its predictions." if kind == "transfer" else ""
+    start = f": start one from it with --weights {run}" if kind.gives_weights else ""
+    evaluated = " 'usvit evaluate' and 'usvit compare' read its predictions." if kind.has_predictions else ""
     raise UsvitError(
-        f"{run} is a run of usvit {kind}. {what} needs a run of usvit cv or train: start one from it with "
-        f"--weights {run}. Its own page is report.html, its figures are in {own}.{evaluated}"
+        f"{run} is a run of usvit {record.kind}. {what} needs a run of usvit cv or train{start}. Its own page is "
+        f"report.html, its figures are in {kind.figures}.{evaluated}"
     )
 
 

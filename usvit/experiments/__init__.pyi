@@ -19,6 +19,7 @@ from .ensembles.members import KINDS as KINDS
 from .ensembles.members import Member as Member
 from .ensembles.members import open_member as open_member
 from .ensembles.members import refuse_other_folds as refuse_other_folds
+from .factory import make_experiment as make_experiment
 from .model_metadata import Learnt as Learnt
 from .model_metadata import Statistics as Statistics
 from .model_metadata import TrainedSetup as TrainedSetup

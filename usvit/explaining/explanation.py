@@ -12,7 +12,7 @@ from usvit.explaining.output import Explanation
 from usvit.explaining.request import ExplainRequest
 from usvit.models import UPSTREAM
 from usvit.progress import Progress, shown_progress
-from usvit.records import ModelMetadata, load_record, load_run_record
+from usvit.records import ModelMetadata, load_record, load_run_record, run_kinds
 
 
 @takes_settings
@@ -74,6 +74,6 @@ def _has_test_images(path: Path) -> bool:
         return False
     for folder in (path, path.absolute().parent):
         if (folder / "run.json").is_file():
-            return load_run_record(folder).kind not in ("pretrain", "transfer", "test")
+            return run_kinds()[load_run_record(folder).kind].of_folds
     metadata = path / "model.json"
     return not metadata.is_file() or load_record(metadata, ModelMetadata).stage != UPSTREAM

@@ -23,7 +23,13 @@ from usvit.models import Weights, build_model, find_model, read_state_dict
 SCORES, FAILURES = "scores.csv", "failures.csv"
 
 
-def network(architecture: str, n_classes: int, image_size: int, vit: dict[str, Any] | None = None) -> nn.Module:
+Picture = dict[str, Any]
+"""One picture, as MONAI passes it on: ``image`` (its file, then its pixels), ``frame`` and ``name``."""
+Row = dict[str, str | int | float]
+"""A row of a table."""
+
+
+def network(architecture: str, n_classes: int, image_size: int, vit: dict[str, object] | None = None) -> nn.Module:
     """Build a network of the zoo without its weights, in eval mode: (B, 3, S, S) float32 -> (B, K) logits.
 
     Args:
@@ -53,7 +59,7 @@ def with_weights(network: nn.Module, file: str | Path, device: torch.device | st
     return network.to(device).eval()
 
 
-def find_images(source: str | Path | None) -> list[dict[str, Any]]:
+def find_images(source: str | Path | None) -> list[Picture]:
     """Find all images in a file or folder.
 
     Args:
@@ -94,7 +100,7 @@ class Preprocess:
         of_red, of_green, of_blue = std
         self.preprocessing = Preprocessing(image_size, resize, (red, green, blue), (of_red, of_green, of_blue), crop)
 
-    def __call__(self, picture: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, picture: Picture) -> Picture:
         image, tissue, _ = decode(Path(picture["image"]), picture["frame"])
         pixels = self.preprocessing.resized(image, tissue)
         # Copied, because the array of an image that already has the size is read-only.
@@ -136,7 +142,7 @@ class Scorer:
     def __init__(
         self,
         source: str | Path | None,
-        preprocessing: Callable[[dict[str, Any]], dict[str, Any]],
+        preprocessing: Callable[[Picture], Picture],
         network: nn.Module,
         inferer: Callable[[Tensor, nn.Module], Tensor],
         postprocessing: Callable[[Tensor], Tensor],
@@ -148,7 +154,7 @@ class Scorer:
         self.source, self.preprocessing, self.network = source, preprocessing, network
         self.inferer, self.postprocessing, self.classes = inferer, postprocessing, classes
         self.device, self.output_dir, self.batch_size = device, Path(str(output_dir)), batch_size
-        self.failures: list[dict[str, Any]] = []
+        self.failures: list[Row] = []
 
     def run(self) -> pd.DataFrame:
         """Score all images.
@@ -160,7 +166,7 @@ class Scorer:
             PartlyScored: images could not be read; all others have been scored and written.
             UsvitError: there is no image.
         """
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         self.failures = []
         for batch in self._batches():
             with torch.inference_mode():
@@ -169,7 +175,7 @@ class Scorer:
             for picture, logit, prob in zip(
                 batch, logits.double().tolist(), self.postprocessing(logits).tolist(), strict=True
             ):
-                row = {"name": picture["name"], "frame": picture["frame"]}
+                row: Row = {"name": picture["name"], "frame": picture["frame"]}
                 row |= {f"logit_{name}": value for name, value in zip(self.classes, logit, strict=True)}
                 rows.append(row | {f"prob_{name}": value for name, value in zip(self.classes, prob, strict=True)})
         return self._written(rows)
@@ -185,8 +191,8 @@ class Scorer:
             print(f"Error: {error}", file=sys.stderr)
             sys.exit(error.exit_code)
 
-    def _batches(self) -> Iterator[list[dict[str, Any]]]:
-        batch: list[dict[str, Any]] = []
+    def _batches(self) -> Iterator[list[Picture]]:
+        batch: list[Picture] = []
         for picture in find_images(self.source):
             try:
                 batch.append(self.preprocessing(picture))
@@ -198,7 +204,7 @@ class Scorer:
         if batch:
             yield batch
 
-    def _written(self, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    def _written(self, rows: list[Row]) -> pd.DataFrame:
         columns = ["name", "frame", *(f"{kind}_{name}" for kind in ("logit", "prob") for name in self.classes)]
         scores = pd.DataFrame(rows, columns=columns)
         write_csv(self.output_dir / SCORES, scores)

@@ -13,7 +13,7 @@ scores of different models are never ranked against each other. The variance has
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -28,6 +28,7 @@ from usvit.metrics.delong import NO_VARIANCE
 from usvit.metrics.fold_shares import FoldShare, equal_sizes, shares_interval
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, undefined, with_interval
 from usvit.metrics.support import Support, effective_groups
+from usvit.records import TrainingShareRecord
 
 OneEstimate = TypeVar("OneEstimate", bound=Estimate)
 
@@ -157,21 +158,6 @@ class FoldMean:
         if not whole > NO_VARIANCE:
             return whole, self.freedom
         return whole, whole**2 / sum(one**2 / freedom for one, freedom in parts if one > 0)
-
-
-@dataclass(frozen=True)
-class TrainingShare:
-    """Share of a fold's variance that is due to chance in training.
-
-    Attributes:
-        value: in [0, 1]; ``WHOLE_SHARE`` if it could not be estimated.
-        n_pairs: pairs of predictions of one group by two models that did not see it.
-        reason: why it could not be estimated; empty if it was.
-    """
-
-    value: float
-    n_pairs: int
-    reason: str = field(default="")
 
 
 def area_figure(positive: np.ndarray, score: np.ndarray, code: np.ndarray, n_groups: int) -> FoldFigure | None:
@@ -342,7 +328,7 @@ class PooledVariance:
 
 def training_share(
     positive: np.ndarray, scores: Sequence[np.ndarray], code: np.ndarray, fold: np.ndarray, n_groups: int
-) -> TrainingShare:
+) -> TrainingShareRecord:
     """Estimate the share of the folds' variance due to chance in training, from models that score the same group.
 
     Two models were trained on sets that share a fraction r of their images. On images that neither has seen, their
@@ -388,12 +374,18 @@ def training_share(
         shared += float((common * count)[use].sum())
     if pairs < MIN_PAIRS:
         why = "no image was scored by two models that did not see it: there are no repeats and no inner validation rows"
-        return TrainingShare(WHOLE_SHARE, int(pairs), why if not pairs else f"only {int(pairs)} pairs of predictions")
+        return TrainingShareRecord(
+            value=WHOLE_SHARE,
+            n_pairs=int(pairs),
+            reason=why if not pairs else f"only {int(pairs)} pairs of predictions",
+        )
     apart = 1 - shared / pairs
     if apart <= 0:
-        return TrainingShare(WHOLE_SHARE, int(pairs), "the models were trained on the same images")
+        return TrainingShareRecord(
+            value=WHOLE_SHARE, n_pairs=int(pairs), reason="the models were trained on the same images"
+        )
     correlation = agreed / spread if spread else 1.0
-    return TrainingShare(float(np.clip((1 - correlation) / apart, 0.0, 1.0)), int(pairs))
+    return TrainingShareRecord(value=float(np.clip((1 - correlation) / apart, 0.0, 1.0)), n_pairs=int(pairs))
 
 
 def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: int) -> Estimate:

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -21,6 +21,8 @@ from usvit.config.sections import Section
 from usvit.config.settings import cannot_be_used
 from usvit.errors import UsvitError
 from usvit.files import read_json, read_parquet, write_json
+from usvit.node.records import MercureFrame, MercureNotification, MercureResult
+from usvit.records import SummaryRecord
 from usvit.scoring import score
 
 MOST_LISTED = 1000
@@ -48,7 +50,7 @@ class MercureSettings(Section):
 
 def score_mercure_task(
     in_dir: str | Path, out_dir: str | Path, *, model: str | Path | None = None, device: str = "auto"
-) -> dict[str, Any]:
+) -> MercureResult:
     """Score the images of one task of mercure, and write the results as mercure expects them.
 
     Args:
@@ -65,7 +67,7 @@ def score_mercure_task(
 
     Example:
         >>> from usvit.node import score_mercure_task
-        >>> score_mercure_task("in", "out", model="runs/x")["n_scored"]  # doctest: +SKIP
+        >>> score_mercure_task("in", "out", model="runs/x").n_scored  # doctest: +SKIP
         12
     """
     source, target = Path(in_dir), Path(out_dir)
@@ -103,9 +105,9 @@ def score_mercure_task(
             )
         for path in sorted((out / "dicom").glob("*.dcm")):
             shutil.copyfile(path, target / path.name)
-        content = _content(out, result.summary)
-    write_json(target / "result.json", content)
-    return content
+        found = _result(out, result.summary)
+    write_json(target / "result.json", found.content())
+    return found
 
 
 def _settings(path: Path) -> MercureSettings:
@@ -127,34 +129,29 @@ def _settings(path: Path) -> MercureSettings:
         raise cannot_be_used(f"The setting 'usvit.{where}' of the mercure module", problem) from error
 
 
-def _content(out: Path, summary: Any) -> dict[str, Any]:
-    """Return the content of ``result.json``; it names no patient, since mercure shows it to its users."""
+def _result(out: Path, summary: SummaryRecord) -> MercureResult:
     counts, positive = summary.counts, summary.positive_class
     column = f"calibrated_{positive}"
     rows = read_parquet(out / "scores.parquet").sort_values(column, ascending=False, kind="stable")
     text = f"usvit (for research only): {counts.frames_positive} of {counts.frames_scored} frames called {positive}"
     failed = f"; {counts.failures} files or frames could not be scored" if counts.failures else ""
-    return {
-        "usvit_version": __version__,
-        "research_use_only": True,
-        "model_sha256": summary.model.sha256,
-        "positive_class": positive,
-        "operating_point": summary.settings["rule"],
-        "n_scored": counts.frames_scored,
-        "n_failed": counts.failures,
-        "n_called_positive": counts.frames_positive,
-        "n_unusual": counts.frames_unusual,
-        "frames": [
-            {
-                "instance": row["instance_id"],
-                "frame": int(row["frame"]),
-                "probability": float(row[column]),
-                "decision": row["decision"] or None,
-            }
+    return MercureResult(
+        usvit_version=__version__,
+        model_sha256=summary.model.sha256,
+        positive_class=positive,
+        operating_point=summary.settings["rule"],
+        n_scored=counts.frames_scored,
+        n_failed=counts.failures,
+        n_called_positive=counts.frames_positive,
+        n_unusual=counts.frames_unusual,
+        frames=[
+            MercureFrame(
+                instance=row["instance_id"],
+                frame=int(row["frame"]),
+                probability=float(row[column]),
+                decision=row["decision"] or None,
+            )
             for row in rows.head(MOST_LISTED).to_dict("records")
         ],
-        "__mercure_notification": {
-            "text": text + failed,
-            "requested": bool(counts.frames_positive or counts.failures),
-        },
-    }
+        notification=MercureNotification(text=text + failed, requested=bool(counts.frames_positive or counts.failures)),
+    )

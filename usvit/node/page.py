@@ -1,7 +1,9 @@
 """The status page of a node, from its status alone."""
 
+from jinja2 import ChoiceLoader, PackageLoader
+
 from usvit.node.records import NodeStatusRecord
-from usvit.reports import environment
+from usvit.reports import LOADERS, environment
 
 EVENTS = {
     "association_refused": "An association was refused",
@@ -24,7 +26,8 @@ EVENTS = {
 
 def node_page(status: NodeStatusRecord) -> str:
     """Render the status of a node as one HTML page without script or network access."""
-    template = environment().get_template("node.html.j2")
+    loader = ChoiceLoader([PackageLoader("usvit.node"), *LOADERS])
+    template = environment().overlay(loader=loader).get_template("node.html.j2")
     return template.render(
         s=status, events=EVENTS, size=size_in_words, sick=[p for p in status.processes if not p.alive]
     )

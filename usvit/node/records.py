@@ -3,14 +3,17 @@
 Neither contains a name, an id or a UID of a patient; studies appear by their pseudonyms.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key
+from usvit.records.base import BY_NAME, Count, FileRecord, Name, Number, Record, Sha256, Share, Text, key
 
 Pseudonym = Annotated[str, Field(pattern="^[a-f][0-9a-f]{15}$")]
 Bytes = Annotated[int, Field(ge=0, le=10**18)]
+
+
+FindingLevel = Literal["ok", "note", "fault"]
 
 
 class NodeProcess(Record):
@@ -93,8 +96,13 @@ class NodeFinding(Record):
     """One check of ``usvit node doctor``."""
 
     check: Name = key("What was checked, such as 'peer pacs'.")
-    level: Literal["ok", "note", "fault"] = key("'fault': the node cannot work as configured.")
+    level: FindingLevel = key("'fault': the node cannot work as configured.")
     text: Text = key("What was found, and what to do about it, in one line.")
+
+    @classmethod
+    def of(cls, check: str, level: FindingLevel, text: str) -> Self:
+        """Return a finding with its text in one line."""
+        return cls(check=check, level=level, text=" ".join(text.split()))
 
 
 class NodeCheckRecord(FileRecord):
@@ -109,6 +117,39 @@ class NodeCheckRecord(FileRecord):
     def faults(self) -> list[NodeFinding]:
         """The findings with the level ``fault``."""
         return [one for one in self.findings if one.level == "fault"]
+
+
+class MercureFrame(Record):
+    """One frame of a task of mercure."""
+
+    instance: Text | None
+    frame: Count
+    probability: Share = key("Calibrated probability of the positive class.")
+    decision: Text | None
+
+
+class MercureNotification(Record):
+    """What mercure tells its users."""
+
+    text: Text
+    requested: bool = key("Whether they are told at once.")
+
+
+class MercureResult(Record):
+    """``result.json`` of a task of mercure; it names no patient, since mercure shows it to its users."""
+
+    model_config = BY_NAME
+    usvit_version: Name
+    research_use_only: bool = True
+    model_sha256: Sha256
+    positive_class: Name
+    operating_point: Text | None
+    n_scored: Count
+    n_failed: Count
+    n_called_positive: Count
+    n_unusual: Count
+    frames: list[MercureFrame] = key("The frames with the highest probabilities.")
+    notification: MercureNotification = key(alias="__mercure_notification")
 
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (NodeCheckRecord, NodeStatusRecord)

@@ -125,6 +125,7 @@ from usvit.records.repeatability import (
     RepeatsRecord,
 )
 from usvit.records.run import Evaluation, RunRecord, load_run_record
+from usvit.records.run_kinds import run_kinds
 from usvit.records.scores import (
     AbstentionZone,
     EnsembleOod,
@@ -313,6 +314,7 @@ __all__ = [
     "refuse_changed",
     "refuse_changed_run",
     "run_hashes",
+    "run_kinds",
     "save_record",
     "write_record",
 ]

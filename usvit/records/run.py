@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -34,14 +35,13 @@ from usvit.records.base import (
     optional,
 )
 from usvit.records.model import ContaminationRecord, ExclusionRecord, SourceRecord, TeacherRecord, WeightsRecord
+from usvit.records.run_kinds import KindSchema, known_kind, run_kinds
 from usvit.records.scores import ScoringMember
 from usvit.records.values import SkippedFile
 
 MAX_FOLDS = 10_000
 MAX_CLASSES = 100_000
 """Most classes of a collection for pre-training: ImageNet-21k has 21,841."""
-ANY_CLASSES = ("pretrain", "transfer", "test")
-"""Kinds of runs whose images may have any number of classes, or none."""
 
 
 class Folds(Record):
@@ -285,7 +285,7 @@ class RunRecord(FileRecord):
 
     model_config = ConfigDict(json_schema_extra={"x-open": True, **_BY_KIND})
     KIND: ClassVar[str] = "run"
-    kind: Literal["cv", "train", "pretrain", "transfer", "test", "ensemble", "evaluation"] = key(
+    kind: Annotated[str, AfterValidator(known_kind), KindSchema()] = key(
         "'ensemble': usvit ensemble, whose ensemble.json names the members. 'evaluation': usvit evaluate --out, which "
         "trains nothing."
     )
@@ -333,7 +333,8 @@ class RunRecord(FileRecord):
     @classmethod
     def _classes_of_a_classifier(cls, data: Data, info: ValidationInfo) -> Data:
         """Require two classes of a classifier; a pre-training may have any number, or none without labels."""
-        if data.classes is not None and info.data.get("kind") not in ANY_CLASSES:
+        kind = run_kinds().get(info.data.get("kind", ""))
+        if data.classes is not None and (kind is None or kind.of_folds):
             TypeAdapter(Classes).validate_python(data.classes)
         return data
 

@@ -4,11 +4,10 @@ It abstains for one of two reasons: the image is ``unusual`` (out of distributio
 probability is ``uncertain``, in a zone around the threshold (``--abstain-at``).
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from usvit.errors import UsvitError
-from usvit.records import ConformalFit
+from usvit.records import AbstentionZone, ConformalFit
 from usvit.scoring.tables.cells import decide, digit
 
 if TYPE_CHECKING:
@@ -20,21 +19,13 @@ WIDER = 1e-8
 """The bounds of conformal sets are widened by this share, because the tables round probabilities to nine digits."""
 
 
-@dataclass(frozen=True)
-class Zone:
-    """Calibrated probabilities of the positive class for which no decision is made: low <= p < high."""
-
-    low: float
-    high: float
-    origin: str
-    """Where the zone comes from, and what it guarantees."""
-
-    def holds(self, value: float) -> bool:
-        return self.low <= digit(value) < self.high
+def in_zone(value: float, zone: AbstentionZone) -> bool:
+    """Return whether no decision is made for a calibrated probability."""
+    return zone.low <= digit(value) < zone.high
 
 
 def decide_or_abstain(
-    value: float | None, threshold: float | None, positive: str, zone: Zone | None, *, refused: bool = False
+    value: float | None, threshold: float | None, positive: str, zone: AbstentionZone | None, *, refused: bool = False
 ) -> tuple[str, str]:
     """Return the decision and the reason for abstaining; at least one of them is "".
 
@@ -49,12 +40,12 @@ def decide_or_abstain(
         return "", ""
     if refused:
         return "", UNUSUAL
-    if value is not None and zone is not None and zone.holds(value):
+    if value is not None and zone is not None and in_zone(value, zone):
         return "", UNCERTAIN
     return decide(value, threshold, positive), ""
 
 
-def zone_of(text: str, threshold: float | None, fit: "LocalCalibration | None", positive: str) -> Zone:
+def zone_of(text: str, threshold: float | None, fit: "LocalCalibration | None", positive: str) -> AbstentionZone:
     """Parse ``--abstain-at``.
 
     Args:
@@ -89,10 +80,10 @@ def zone_of(text: str, threshold: float | None, fit: "LocalCalibration | None", 
             f"--abstain-at {text}: the threshold {threshold:.4g} lies outside this zone, so that images on one side of "
             "the zone would be decided against it. Choose a zone around the threshold, or another --operating-point."
         )
-    return Zone(low, high, f"stated: {low:g} to below {high:g}")
+    return AbstentionZone(low=low, high=high, origin=f"stated: {low:g} to below {high:g}")
 
 
-def _conformal_zone(threshold: float, fit: "LocalCalibration | None", positive: str) -> Zone:
+def _conformal_zone(threshold: float, fit: "LocalCalibration | None", positive: str) -> AbstentionZone:
     """Return the probabilities whose set does not hold exactly the class that the threshold decides for.
 
     With sets of two classes these probabilities form one interval: where both classes are in the set, or none is. It is
@@ -109,7 +100,7 @@ def _conformal_zone(threshold: float, fit: "LocalCalibration | None", positive: 
     ends = sorted((sets.positive.bound, sets.rest.bound))
     low = min(ends[0] * (1 - WIDER), threshold)
     high = min(max(ends[1] * (1 + WIDER), threshold), 1.0)
-    return Zone(low, high, _guaranteed(sets, positive))
+    return AbstentionZone(low=low, high=high, origin=_guaranteed(sets, positive))
 
 
 def _guaranteed(sets: ConformalFit, positive: str) -> str:

@@ -18,8 +18,8 @@ from usvit.config.scoring import ModelSettings
 from usvit.errors import UsvitError
 from usvit.progress import Progress
 from usvit.pseudonyms import Pseudonyms
+from usvit.records import AbstentionZone
 from usvit.resources import usable_cores
-from usvit.scoring.abstention import Zone
 from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.items import Done, ReadSettings, ScoringItem
 from usvit.scoring.journal import Batch
@@ -229,7 +229,7 @@ class _Scorer:
         self,
         reading: Reading,
         choice: ModelChoice,
-        words: tuple[Pseudonyms, bool, bool, Zone | None],
+        words: tuple[Pseudonyms, bool, bool, AbstentionZone | None],
         batch_size: int,
         cpus: int,
         use_gpu: bool,

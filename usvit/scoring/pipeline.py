@@ -12,7 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from usvit.pseudonyms import Pseudonyms
-from usvit.scoring.abstention import Zone, decide_or_abstain
+from usvit.records import AbstentionZone
+from usvit.scoring.abstention import decide_or_abstain
 from usvit.scoring.calibration import group_of
 from usvit.scoring.ensemble import Ensemble, Outputs, Scores
 from usvit.scoring.inference import Inference
@@ -36,7 +37,7 @@ class Describer:
     keep_ids: bool
     abstain: bool
     """Abstain on unusual images."""
-    zone: Zone | None = None
+    zone: AbstentionZone | None = None
     """Probabilities on which to abstain."""
 
     def row(self, item: ScoringItem, facts: ItemFacts, frame: Frame, scores: Scores, k: int) -> Row:

@@ -6,7 +6,7 @@ from typing import Any
 
 from usvit.config.scoring import ScoringSettings
 from usvit.pseudonyms import Pseudonyms
-from usvit.scoring.abstention import Zone
+from usvit.records import AbstentionZone
 from usvit.scoring.ensemble import Ensemble
 
 
@@ -20,7 +20,9 @@ class Request:
     settings: ScoringSettings
 
 
-def identity_of(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zone: Zone | None) -> dict[str, Any]:
+def identity_of(
+    request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zone: AbstentionZone | None
+) -> dict[str, Any]:
     """Return the settings that identify a job. The number of processes is not among them."""
     return {
         # A pseudonym instead of the paths: only the owner of the key can compare them.

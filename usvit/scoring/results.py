@@ -11,9 +11,8 @@ import pandas as pd
 import usvit
 from usvit.config.scoring import ScoringSettings
 from usvit.files import write_csv
-from usvit.records import ProductRecord, Reason
+from usvit.records import AbstentionZone, ProductRecord, Reason
 from usvit.reports import write_scores_page
-from usvit.scoring.abstention import Zone
 from usvit.scoring.dicom_out.products import PRODUCT_FAILURES
 from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.items import Row
@@ -39,7 +38,7 @@ _LIBRARIES = ("torch", "timm", "pydicom", "highdicom", "python-gdcm", "pylibjpeg
 
 
 def write_results(
-    settings: ScoringSettings, folder: JobDirectory, journal: Journal, ensemble: Ensemble, zone: Zone | None
+    settings: ScoringSettings, folder: JobDirectory, journal: Journal, ensemble: Ensemble, zone: AbstentionZone | None
 ) -> None:
     """Write tables, summary and page from the journal."""
     logger.info("Writing tables.")

@@ -2,12 +2,14 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from usvit.training.early_stopping import EarlyStopping
 from usvit.training.running_loss import RunningLoss
+
+HistoryRow = dict[str, float | None]
+"""A row of ``history.csv``: column -> value."""
 
 
 @dataclass
@@ -20,7 +22,7 @@ class TrainState:
     """Number of finished steps."""
     training_seconds: float = 0.0
     """Seconds spent on training steps, including the time that they wait for batches."""
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[HistoryRow] = field(default_factory=list)
     """One row per evaluation."""
     best_weights: dict[str, torch.Tensor] = field(default_factory=dict)
     """The weights of the best evaluation, on the CPU; empty before the first evaluation."""

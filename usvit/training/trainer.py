@@ -28,7 +28,7 @@ from usvit.training.phases import PhaseTimes
 from usvit.training.running_loss import RunningLoss, check_weights
 from usvit.training.schedule_free import AveragedWeights
 from usvit.training.signals import StopRequest, stop_requests, stopped
-from usvit.training.state import TrainState
+from usvit.training.state import HistoryRow, TrainState
 from usvit.training.task import ON_HOST, TrainingTask
 from usvit.training.worker_failures import lost_processes
 
@@ -381,13 +381,13 @@ def training_step(
     return total
 
 
-def _columns(history: list[dict[str, Any]]) -> list[str]:
+def _columns(history: list[HistoryRow]) -> list[str]:
     more = [key for row in history for key in row if key not in HISTORY_COLUMNS]
     return [*HISTORY_COLUMNS, *dict.fromkeys(more)]
 
 
-def _note(speed: float, history: list[dict[str, Any]]) -> str:
+def _note(speed: float, history: list[HistoryRow]) -> str:
     note = f"{speed:.1f} images/s"
-    if history and history[-1]["val_loss"] is not None:
-        note += f", val loss {history[-1]['val_loss']:.3f}"
+    if history and (loss := history[-1]["val_loss"]) is not None:
+        note += f", val loss {loss:.3f}"
     return note

@@ -1,6 +1,6 @@
 """What upstream work adds to usvit."""
 
-from usvit.plugins import CommandEntry, Plugin
+from usvit.plugins import CommandEntry, Plugin, RunKind
 
 PLUGIN = Plugin(
     commands={
@@ -43,5 +43,25 @@ PLUGIN = Plugin(
         ),
     },
     records="usvit.upstream.records",
+    run_kinds={
+        "pretrain": RunKind(
+            "usvit.upstream.pretraining_run.experiment:Pretraining",
+            of_folds=False,
+            figures="pretrain.json and fold-0/history.csv",
+            has_predictions=False,
+        ),
+        "transfer": RunKind(
+            "usvit.upstream.transfer_learning.experiment:transfer_of",
+            of_folds=False,
+            figures="transfer.json and results.csv",
+        ),
+        "test": RunKind(
+            "usvit.upstream.classifier_test.experiment:ClassifierTest",
+            of_folds=False,
+            figures="test.json and per_class.csv",
+            gives_weights=False,
+            has_predictions=False,
+        ),
+    },
     image_sources="usvit.upstream.sources.open:open_named",
 )

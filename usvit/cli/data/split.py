@@ -2,16 +2,28 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from usvit.cli import options as o
-from usvit.cli.settings import takes_options
+from usvit.cli.settings import takes_config, takes_options
+from usvit.config import RunConfig
 from usvit.config.own_table import TableSettings
 
 
 @takes_options()
+@takes_config(
+    RunConfig,
+    "split.repeats",
+    "split.unit",
+    "split.scheme",
+    "seed",
+    "data.keep_list",
+    "data.skip_bad",
+    "data.keep_label_conflicts",
+    "data.keep_ids",
+)
 def split(
     *,
     out: Annotated[
@@ -21,50 +33,27 @@ def split(
     data_root: o.DataRoot = None,
     own: TableSettings,
     manifest: o.Manifest = None,
-    keep_list: o.KeepList = None,
-    scheme: Annotated[
-        str | None,
-        typer.Option(
-            help="auto (the authors' folds if there are any), drawn, official, by_dataset or by_device.", metavar="S"
-        ),
-    ] = None,
     folds: Annotated[int | None, typer.Option(help="Number of folds. (default: 5)")] = None,
     hold_out: Annotated[bool, typer.Option("--hold-out", help="Save one 70/15/15 hold-out instead of folds.")] = False,
-    repeats: o.Repeats = None,
-    split_by: o.SplitBy = None,
-    seed: o.Seed = None,
-    skip_bad: o.SkipBad = False,
-    keep_conflicts: o.KeepConflicts = False,
-    keep_ids: o.KeepIds = False,
-    set_: o.Set = None,
+    overrides: dict[str, Any],
     json_: o.Json = False,
 ) -> None:
     """Save grouped, stratified folds to a CSV file, with a summary beside it.
 
     'usvit cv --folds FILE' uses them unchanged. Every run records the hash of the file.
     """
-    from usvit.config import merge, parse_overrides
+    from usvit.config import merge
     from usvit.data import datasets
     from usvit.progress import make_progress
 
-    options = o.given(
-        data__keep_list=keep_list and str(keep_list),
-        data__skip_bad=skip_bad,
-        data__keep_label_conflicts=keep_conflicts,
-        data__keep_ids=keep_ids,
-    )
     summary = datasets.split(
         dataset if manifest else own.dataset(dataset),
         out,
         manifest=manifest,
-        scheme=scheme,
         folds=folds,
         hold_out=hold_out,
-        repeats=repeats,
-        unit=split_by,
-        seed=seed,
         data_root=o.data_roots(data_root),
-        overrides=merge(merge(options, {"data": own.data()}), parse_overrides(set_ or [])),
+        overrides=merge({"data": own.data()}, overrides),
         progress=make_progress(),
     )
     if json_:

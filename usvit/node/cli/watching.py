@@ -68,8 +68,7 @@ def mercure(
     """
     from usvit.node import score_mercure_task
 
-    content = score_mercure_task(in_dir, out_dir, model=model, device=device)
-    print(content["__mercure_notification"]["text"])
+    print(score_mercure_task(in_dir, out_dir, model=model, device=device).notification.text)
 
 
 def _print_status(found: "NodeStatusRecord") -> None:

@@ -48,6 +48,8 @@ PART_HEADER = 1 << 16
 """Bytes around an instance in an answer of WADO-RS."""
 _CHUNK = 1 << 18
 _PENDING = (0xFF00, 0xFF01)
+Answer = dict[str, Any]
+"""One data set of an answer in DICOM JSON: tag -> its value."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,13 @@ class WebArchive:
         self._fetching.close()
 
     def studies(self, wanted: dict[str, str]) -> list[str]:
-        def page(offset: int) -> list[dict[str, Any]]:
+        def page(offset: int) -> list[Answer]:
             return self._client.search_for_studies(search_filters=wanted, offset=offset)
 
         return list(self._rows(page, "0020000D"))
 
     def instances(self, study: str) -> Iterator[ArchivedInstance]:
-        def page(offset: int) -> list[dict[str, Any]]:
+        def page(offset: int) -> list[Answer]:
             return self._client.search_for_instances(study, fields=["00080016", "0020000E"], offset=offset)
 
         for uid, row in self._rows(page, "00080018").items():
@@ -121,10 +123,10 @@ class WebArchive:
             return False
         return True
 
-    def _rows(self, page: Callable[[int], list[dict[str, Any]]], tag: str) -> dict[str, dict[str, Any]]:
+    def _rows(self, page: Callable[[int], list[Answer]], tag: str) -> dict[str, Answer]:
         """Return the rows of all pages by their UIDs; a page without a new one is the last."""
 
-        def rows() -> Iterator[tuple[str, dict[str, Any]]]:
+        def rows() -> Iterator[tuple[str, Answer]]:
             offset = 0
             while True:
                 with _web_errors():
@@ -135,7 +137,7 @@ class WebArchive:
                 yield from new.items()
                 offset += len(found)
 
-        seen: dict[str, dict[str, Any]] = {}
+        seen: dict[str, Answer] = {}
         for uid, row in bounded_answers(rows(), MOST_MATCHES, self._peer.timeout_seconds, SECONDS_EACH):
             seen[uid] = row
         return seen

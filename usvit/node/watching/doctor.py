@@ -21,11 +21,10 @@ from usvit.node.checks import certificate_end, check_peer_files, check_port, che
 from usvit.node.config.file import load_node_config
 from usvit.node.config.settings import NodeConfig, NodeTlsConfig
 from usvit.node.database import NodeDatabase
-from usvit.node.records import NodeCheckRecord
-from usvit.node.watching.peers import DoctorFinding, check_peer
+from usvit.node.records import NodeCheckRecord, NodeFinding
+from usvit.node.watching.peers import check_peer
 from usvit.node.watching.status import read_status
 from usvit.pseudonyms import KEY_BYTES, Pseudonyms
-from usvit.records import check_record
 
 EXPIRES_SOON_DAYS = 30
 CLOCK_SECONDS = 60.0
@@ -58,21 +57,18 @@ def check_node(config: str | Path, *, models: bool = True, peers: bool = True) -
         settings = load_node_config(config)
         checks.ok(f"{Path(config).name} is complete and consistent.")
         _check_all(settings, checks, models=models, peers=peers)
-    content = {
-        "usvit_version": usvit.__version__,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "findings": [
-            {"check": one.check, "level": one.level, "text": " ".join(one.text.split())} for one in checks.findings
-        ],
-    }
-    return check_record(content, NodeCheckRecord, Path(config))
+    return NodeCheckRecord(
+        usvit_version=usvit.__version__,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        findings=checks.findings,
+    )
 
 
 class _Checks:
     """Collects findings; an error of a check is a fault, and the next check goes on."""
 
     def __init__(self) -> None:
-        self.findings: list[DoctorFinding] = []
+        self.findings: list[NodeFinding] = []
         self._check = ""
 
     @contextmanager
@@ -89,13 +85,13 @@ class _Checks:
             self._check = before
 
     def ok(self, text: str) -> None:
-        self.findings.append(DoctorFinding(self._check, "ok", text))
+        self.findings.append(NodeFinding.of(self._check, "ok", text))
 
     def note(self, text: str) -> None:
-        self.findings.append(DoctorFinding(self._check, "note", text))
+        self.findings.append(NodeFinding.of(self._check, "note", text))
 
     def fault(self, text: str) -> None:
-        self.findings.append(DoctorFinding(self._check, "fault", text))
+        self.findings.append(NodeFinding.of(self._check, "fault", text))
 
 
 def _check_all(config: NodeConfig, checks: _Checks, *, models: bool, peers: bool) -> None:

@@ -6,8 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydicom.uid import (
     ComprehensiveSRStorage,
@@ -19,6 +18,7 @@ from pydicom.uid import (
 
 from usvit.node.bounded_association import AssociationLimits, client_handlers
 from usvit.node.config.settings import NodeConfig, PeerConfig
+from usvit.node.records import FindingLevel, NodeFinding
 from usvit.node.sending import dicomweb_session, http_status, tls_of_peer
 
 CLASSES = {
@@ -31,18 +31,9 @@ MOST_SECONDS = 10.0
 """Longest wait for a peer, whatever its timeout_seconds."""
 
 
-@dataclass(frozen=True)
-class DoctorFinding:
-    """One finding."""
-
-    check: str
-    level: Literal["ok", "note", "fault"]
-    text: str
-
-
 def check_peer(
     name: str, peer: PeerConfig, config: NodeConfig, outputs: Collection[str]
-) -> tuple[list[DoctorFinding], float | None]:
+) -> tuple[list[NodeFinding], float | None]:
     """Ask a peer whether it would take results.
 
     Args:
@@ -58,11 +49,11 @@ def check_peer(
     check = f"peer {name}"
     if peer.dicomweb is not None:
         level, text, clock = _check_dicomweb(name, peer)
-        return [DoctorFinding(check, level, text)], clock
+        return [NodeFinding.of(check, level, text)], clock
     trouble = _check_connection(name, peer)
     if trouble is not None:
-        return [DoctorFinding(check, "fault", trouble)], None
-    return [DoctorFinding(check, level, text) for level, text in _check_association(name, peer, config, outputs)], None
+        return [NodeFinding.of(check, "fault", trouble)], None
+    return [NodeFinding.of(check, level, text) for level, text in _check_association(name, peer, config, outputs)], None
 
 
 def _check_connection(name: str, peer: PeerConfig) -> str | None:
@@ -119,7 +110,7 @@ def _certificate_trouble(name: str, error: ssl.SSLCertVerificationError, server_
 
 def _check_association(
     name: str, peer: PeerConfig, config: NodeConfig, outputs: Collection[str]
-) -> list[tuple[Literal["ok", "note", "fault"], str]]:
+) -> list[tuple[FindingLevel, str]]:
     from pynetdicom import AE
     from pynetdicom.sop_class import StorageCommitmentPushModel, Verification  # type: ignore[attr-defined]
 
@@ -148,7 +139,7 @@ def _check_association(
         answer = association.send_c_echo() if Verification in accepted else None
     finally:
         association.release()
-    found: list[tuple[Literal["ok", "note", "fault"], str]] = []
+    found: list[tuple[FindingLevel, str]] = []
     if answer is None:
         found.append(("note", f"{peer.ae_title} does not support C-ECHO; it accepts associations."))
     elif not hasattr(answer, "Status") or answer.Status != 0:
@@ -194,7 +185,7 @@ def _rejection(name: str, peer: PeerConfig, title: str, answer: Any) -> str:
     )
 
 
-def _check_dicomweb(name: str, peer: PeerConfig) -> tuple[Literal["ok", "note", "fault"], str, float | None]:
+def _check_dicomweb(name: str, peer: PeerConfig) -> tuple[FindingLevel, str, float | None]:
     import requests
 
     assert peer.dicomweb is not None
@@ -224,7 +215,7 @@ def _check_dicomweb(name: str, peer: PeerConfig) -> tuple[Literal["ok", "note", 
     return "fault", text, None
 
 
-def _answered(name: str, peer: PeerConfig, status: int) -> tuple[Literal["ok", "note", "fault"], str]:
+def _answered(name: str, peer: PeerConfig, status: int) -> tuple[FindingLevel, str]:
     if status in (200, 204):
         return "ok", f"{peer.dicomweb} answers queries. Whether it accepts results can be seen only when one is sent."
     if status in (401, 403):

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from usvit import __version__
 from usvit.arguments import checked_arguments
@@ -19,8 +18,7 @@ from usvit.node.config.file import load_node_config
 from usvit.node.config.settings import NodeConfig
 from usvit.node.database import NodeDatabase
 from usvit.node.patients import CONFLICT
-from usvit.node.records import NodeStatusRecord
-from usvit.records import check_record
+from usvit.node.records import NodeDisk, NodePeerQueue, NodeProblem, NodeProcess, NodeStatusRecord, NodeThroughput
 
 INSTANCE_STATES = ("stored", "scored", "failed", "ignored", "expired")
 STUDY_STATES = ("open", "ready", "scoring", "done", "left_alone", "failed", CONFLICT)
@@ -83,33 +81,13 @@ def read_status(folder: Path, config: NodeConfig | None = None, now: float | Non
     Raises:
         UsvitError: the folder holds no node, or its database cannot be used.
     """
-    processes = _processes(folder)
     database = NodeDatabase(folder / "node.sqlite")
     try:
         at, now = (time.time(), database.now()) if now is None else (now, now)
         with _snapshot(database):
-            found = _from_database(database, config, now)
+            return _status(database, folder, config, at, now)
     finally:
         database.close()
-    images_bytes = found.pop("images_bytes")
-    usage = shutil.disk_usage(folder)
-    content = {
-        "usvit_version": __version__,
-        "time": datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
-        "running": any(one["name"] == "supervisor" and one["alive"] for one in processes),
-        "processes": processes,
-        **found,
-        "disk": {
-            "free_bytes": usage.free,
-            "total_bytes": usage.total,
-            "min_free_bytes": int(config.receive.min_free_gb * 1e9) if config and config.receive else None,
-            "images_bytes": images_bytes,
-            "results_bytes": folder_bytes(folder / "results"),
-            "max_bytes": int(config.retention.max_gb * 1e9) if config and config.retention.max_gb else None,
-        },
-    }
-    content["problems"] = content.pop("problems")  # last, as in the record
-    return check_record(content, NodeStatusRecord, folder)
 
 
 def folder_bytes(folder: Path) -> int:
@@ -136,7 +114,8 @@ def _snapshot(database: NodeDatabase) -> Iterator[None]:
         database.connection.execute("ROLLBACK")
 
 
-def _from_database(database: NodeDatabase, config: NodeConfig | None, now: float) -> dict[str, Any]:
+def _status(database: NodeDatabase, folder: Path, config: NodeConfig | None, at: float, now: float) -> NodeStatusRecord:
+    processes = _processes(folder)
     instances = dict.fromkeys(INSTANCE_STATES, 0)
     images_bytes = 0
     for state, number, size in database.rows("SELECT state, count(*), sum(n_bytes) FROM instances GROUP BY state"):
@@ -144,19 +123,31 @@ def _from_database(database: NodeDatabase, config: NodeConfig | None, now: float
         images_bytes += 0 if state == "expired" else size
     (oldest,) = database.rows("SELECT min(first_at) FROM studies WHERE state IN ('open', 'ready', 'scoring')")[0]
     (missing,) = database.rows("SELECT count(*) FROM missing_results")[0]
-    return {
-        "instances": instances,
-        "studies": _counts(database, "studies", _STUDY_STATE, STUDY_STATES),
-        "results": _counts(database, "results", "kind", KINDS),
-        "missing_results": missing,
-        "commitments": _counts(database, "commitments", "state", COMMITMENT_STATES),
-        "oldest_study_seconds": None if oldest is None else max(0.0, now - oldest),
-        "deliveries": _deliveries(database, config, now),
-        "counters": dict(map(tuple, database.rows("SELECT name, value FROM counters ORDER BY name"))),
-        "throughput": _throughput(database, now),
-        "images_bytes": images_bytes,
-        "problems": _problems(database),
-    }
+    usage = shutil.disk_usage(folder)
+    return NodeStatusRecord(
+        usvit_version=__version__,
+        time=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
+        running=any(one.name == "supervisor" and one.alive for one in processes),
+        processes=processes,
+        instances=instances,
+        studies=_counts(database, "studies", _STUDY_STATE, STUDY_STATES),
+        results=_counts(database, "results", "kind", KINDS),
+        missing_results=missing,
+        commitments=_counts(database, "commitments", "state", COMMITMENT_STATES),
+        oldest_study_seconds=None if oldest is None else max(0.0, now - oldest),
+        deliveries=_deliveries(database, config, now),
+        counters=dict(map(tuple, database.rows("SELECT name, value FROM counters ORDER BY name"))),
+        throughput=_throughput(database, now),
+        disk=NodeDisk(
+            free_bytes=usage.free,
+            total_bytes=usage.total,
+            min_free_bytes=int(config.receive.min_free_gb * 1e9) if config and config.receive else None,
+            images_bytes=images_bytes,
+            results_bytes=folder_bytes(folder / "results"),
+            max_bytes=int(config.retention.max_gb * 1e9) if config and config.retention.max_gb else None,
+        ),
+        problems=_problems(database),
+    )
 
 
 def _counts(database: NodeDatabase, table: str, column: str, names: tuple[str, ...]) -> dict[str, int]:
@@ -164,14 +155,13 @@ def _counts(database: NodeDatabase, table: str, column: str, names: tuple[str, .
     return dict.fromkeys(names, 0) | dict(map(tuple, rows))
 
 
-def _deliveries(database: NodeDatabase, config: NodeConfig | None, now: float) -> list[dict[str, Any]]:
+def _deliveries(database: NodeDatabase, config: NodeConfig | None, now: float) -> list[NodePeerQueue]:
     """Return the queue of each peer, those of the configuration first."""
-    found: dict[str, dict[str, Any]] = {
-        name: {"peer": name, **dict.fromkeys(DELIVERY_STATES, 0)} for name in (config.peers if config else ())
-    }
+    counts = {name: dict.fromkeys(DELIVERY_STATES, 0) for name in (config.peers if config else ())}
     for peer, state, number in database.rows("SELECT peer, state, count(*) FROM deliveries GROUP BY peer, state"):
-        found.setdefault(peer, {"peer": peer, **dict.fromkeys(DELIVERY_STATES, 0)})[state] = number
-    for peer, row in found.items():
+        counts.setdefault(peer, dict.fromkeys(DELIVERY_STATES, 0))[state] = number
+    queues = []
+    for peer, by_state in counts.items():
         (oldest,) = database.rows(
             "SELECT min(results.created_at) FROM deliveries JOIN results ON results.id = result_id "
             "WHERE peer = ? AND deliveries.state = 'waiting'",
@@ -182,13 +172,22 @@ def _deliveries(database: NodeDatabase, config: NodeConfig | None, now: float) -
             "AND last_error IS NOT NULL ORDER BY next_at DESC LIMIT 1",
             (peer,),
         )
-        row["oldest_waiting_seconds"] = None if oldest is None else max(0.0, now - oldest)
-        row["last_status"] = None if failed is None else failed["last_status"]
-        row["last_error"] = None if failed is None else failed["last_error"]
-    return list(found.values())
+        queue = NodePeerQueue(
+            peer=peer,
+            waiting=by_state["waiting"],
+            sent=by_state["sent"],
+            committed=by_state["committed"],
+            gave_up=by_state["gave_up"],
+            dry_run=by_state["dry_run"],
+            oldest_waiting_seconds=None if oldest is None else max(0.0, now - oldest),
+            last_status=None if failed is None else failed["last_status"],
+            last_error=None if failed is None else failed["last_error"],
+        )
+        queues.append(queue)
+    return queues
 
 
-def _throughput(database: NodeDatabase, now: float) -> dict[str, int]:
+def _throughput(database: NodeDatabase, now: float) -> NodeThroughput:
     found = {}
     for name, seconds in (("minute", 60), ("hour", 3600)):
         found[f"received_{name}"] = 0
@@ -204,10 +203,10 @@ def _throughput(database: NodeDatabase, now: float) -> dict[str, int]:
         found["received_hour"] += 1
         found["received_minute"] += at > now - 60
     received.close()
-    return {name: found[name] for name in ("received_minute", "received_hour", "scored_minute", "scored_hour")}
+    return NodeThroughput(**found)
 
 
-def _problems(database: NodeDatabase) -> list[dict[str, Any]]:
+def _problems(database: NodeDatabase) -> list[NodeProblem]:
     """Return the last events of the audit log that tell of a problem."""
     (last,) = database.rows("SELECT coalesce(max(id), 0) FROM audit_events")[0]
     marks = ", ".join("?" * len(ORDINARY))
@@ -222,17 +221,17 @@ def _problems(database: NodeDatabase) -> list[dict[str, Any]]:
         told = ", ".join(
             f"{name.replace('_', ' ')} {value}" for name, value in data.items() if isinstance(value, str | int | float)
         )
-        found.append({"time": row["time"], "event": row["event"], "study": study, "detail": told[:500]})
+        found.append(NodeProblem(time=row["time"], event=row["event"], study=study, detail=told[:500]))
     return found
 
 
-def _processes(folder: Path) -> list[dict[str, Any]]:
+def _processes(folder: Path) -> list[NodeProcess]:
     """Return the processes of ``processes.json``, which exists while the service runs or after it was killed."""
     try:
         pids = read_json(folder / "processes.json")
     except UsvitError:
         return []
-    return [{"name": str(name), "alive": _is_alive(pid)} for name, pid in pids.items()]
+    return [NodeProcess(name=str(name), alive=_is_alive(pid)) for name, pid in pids.items()]
 
 
 def _is_alive(pid: int | None) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import yaml
 
 import usvit.documents as doc
-from usvit.records import ContaminationRecord, RunRecord
+from usvit.records import ContaminationRecord, RunRecord, run_kinds
 from usvit.records.run import DeviceRecord, Evaluation, FoldResultRecord, WeightsRecord
 from usvit.reports.energy import Energy
 from usvit.reports.formatting import NOT_RECORDED, contaminated_sentence, decimals, duration
@@ -99,7 +99,7 @@ def repeat_section(record: RunRecord, *, several: bool = False) -> doc.DocumentS
     ]
     if record.model.weights.source:
         facts.append(("Initial weights", _weights(record.model.weights)))
-    if record.kind in ("pretrain", "transfer", "test"):
+    if not run_kinds()[record.kind].of_folds:
         facts.append(("List of images, SHA-256", _hash(record.data.sha256)))
     else:
         facts.append(("Manifest, SHA-256", _hash(record.data.manifest_sha256)))

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from usvit.errors import UsvitError
-from usvit.scoring.abstention import Zone, decide_or_abstain
+from usvit.records import AbstentionZone
+from usvit.scoring.abstention import decide_or_abstain
 from usvit.scoring.items import Row
 from usvit.scoring.tables.cells import plain, typed
 
@@ -95,7 +96,7 @@ class RollUps:
         positive: str,
         threshold: float | None,
         abstain: bool,
-        zone: Zone | None = None,
+        zone: AbstentionZone | None = None,
     ):
         self._connection = connection
         self._positive, self._threshold, self._abstain, self._zone = positive, threshold, abstain, zone
@@ -228,7 +229,9 @@ _KEPT = ("study_instance_uid", "original_patient_id")
 
 
 @contextmanager
-def roll_ups(positive: str, threshold: float | None, *, abstain: bool, zone: Zone | None = None) -> Iterator[RollUps]:
+def roll_ups(
+    positive: str, threshold: float | None, *, abstain: bool, zone: AbstentionZone | None = None
+) -> Iterator[RollUps]:
     """Collect files in an unnamed database on the disk, which is deleted when the process ends.
 
     Args:

@@ -18,7 +18,7 @@ from usvit.records import (
     ScoringModelRecord,
     SummaryRecord,
 )
-from usvit.scoring.abstention import UNCERTAIN, Zone
+from usvit.scoring.abstention import UNCERTAIN
 from usvit.scoring.items import FAILURES
 from usvit.scoring.tables.cells import digit, plain
 
@@ -56,7 +56,7 @@ class Summary:
         positive: str,
         threshold: float | None,
         threshold_origin: str,
-        zone: Zone | None = None,
+        zone: AbstentionZone | None = None,
     ):
         self._classes = list(classes)
         self._threshold = ScoreThresholdRecord(
@@ -88,7 +88,7 @@ class Summary:
             counts: ``RollUps.counts``.
             files: the tables by their names.
         """
-        unusual, detector, zone = self._marks["unusual"], job.model.novelty, self._zone
+        unusual, detector = self._marks["unusual"], job.model.novelty
         return SummaryRecord(
             research_use_only=True,
             classes=self._classes,
@@ -111,7 +111,7 @@ class Summary:
             },
             flags=dict(sorted(self._flags.items())),
             threshold=self._threshold,
-            abstention=None if zone is None else AbstentionZone(low=zone.low, high=zone.high, origin=zone.origin),
+            abstention=self._zone,
             novelty=OodSummary(
                 threshold=None if detector is None else detector.threshold,
                 stated_rate=None if detector is None else detector.in_distribution.rate,

@@ -6,8 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from usvit.files import atomic, sha256_of_file
-from usvit.records import ScoredTable, SummaryRecord, save_record
-from usvit.scoring.abstention import Zone
+from usvit.records import AbstentionZone, ScoredTable, SummaryRecord, save_record
 from usvit.scoring.items import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
 from usvit.scoring.tables.cells import Rows, append_csv, parquet_rows, typed
 from usvit.scoring.tables.rollup import RollUps, roll_up_columns, roll_ups
@@ -29,7 +28,7 @@ def write_tables(
     threshold: float | None = None,
     threshold_origin: str = "",
     abstain: bool = False,
-    zone: Zone | None = None,
+    zone: AbstentionZone | None = None,
 ) -> SummaryRecord:
     """Write ``TABLES`` and ``summary.json`` into a folder.
 

@@ -4,13 +4,15 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from usvit.cli import options as o
 from usvit.cli.printing import go_on
+from usvit.cli.settings import takes_config
 from usvit.errors import UsvitError
+from usvit.upstream.config.pretrain import PretrainConfig
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
@@ -59,22 +61,19 @@ Cell = Annotated[
 ]
 
 
+@takes_config(PretrainConfig, "source.path", "seed", "device", "precision", "workers")
 def pretrain(
+    *,
     recipe: RecipeOption = None,
     model: ModelOption = None,
     source: SourceOption = None,
-    path: o.UpstreamPath = None,
     dataset: DatasetOption = None,
     weights: WeightsOption = None,
     data_root: o.DataRoot = None,
     folds: FoldsOption = None,
     cell: Cell = None,
     out: o.UpstreamOut = None,
-    seed: o.Seed = None,
-    device: o.DeviceOption = None,
-    precision: o.Precision = None,
-    workers: o.Workers = None,
-    set_: o.Set = None,
+    overrides: dict[str, Any],
     json_: o.Json = False,
     list_recipes: o.ListRecipes = False,
     list_sources: Annotated[bool, typer.Option("--list-sources", help="Show the sources and stop.")] = False,
@@ -92,17 +91,11 @@ def pretrain(
         return _print_sources()
     if list_cells:
         return _print_cells(recipe or "fractals")
-    from usvit.config import merge, parse_overrides
     from usvit.files import read_json
     from usvit.progress import make_progress
-    from usvit.resources import process_rank, said_once
+    from usvit.resources import process_rank
     from usvit.upstream import api
 
-    with said_once():
-        overrides = merge(
-            o.given(source__path=path, device=device, precision=precision, workers=workers),
-            parse_overrides(set_ or []),
-        )
     with o.resumable():
         outcomes = api.pretrain_sweep(
             recipe or "fractals",
@@ -114,7 +107,6 @@ def pretrain(
             cell=cell,
             data_root=o.data_roots(data_root),
             out=out,
-            seed=seed,
             progress=make_progress(),
             command=o.command_line(),
             overrides=overrides,

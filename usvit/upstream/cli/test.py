@@ -1,12 +1,14 @@
 """The command ``usvit test``."""
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from usvit.cli import options as o
 from usvit.cli.printing import print_contamination, with_interval
+from usvit.cli.settings import takes_config
+from usvit.upstream.config.test import TestConfig
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
@@ -51,24 +53,20 @@ HeadOptions = Annotated[
         metavar="RULE",
     ),
 ]
-ImageSize = Annotated[int | None, typer.Option(help="Side of the input in pixels. (default: that of the weights)")]
 
 
+@takes_config(TestConfig, "source.path", "model.image_size", "device", "precision", "allow_contaminated")
 def test(
+    *,
     classifiers: ClassifierArguments = None,
     source: SourceOptions = None,
-    path: o.UpstreamPath = None,
     dataset: DatasetOption = None,
     model: ModelOption = None,
     weights: WeightsOptions = None,
     head: HeadOptions = None,
     data_root: o.DataRoot = None,
-    image_size: ImageSize = None,
     out: o.UpstreamOut = None,
-    device: o.DeviceOption = None,
-    precision: o.Precision = None,
-    allow_contaminated: o.AllowContaminated = False,
-    set_: o.Set = None,
+    overrides: dict[str, Any],
     base: o.Base = None,
     json_: o.Json = False,
 ) -> None:
@@ -78,19 +76,10 @@ def test(
     dropped with --set leaks=drop, or tested with a warning by --set leaks=report. With several classifiers, or several
     rules of --head, the result has the share of images that each pair decides differently.
     """
-    from usvit.config import merge, parse_overrides
     from usvit.files import read_json
     from usvit.progress import make_progress
     from usvit.upstream import api
 
-    options = o.given(
-        source__path=path,
-        model__image_size=image_size,
-        device=device,
-        precision=precision,
-        allow_contaminated=allow_contaminated,
-    )
-    overrides = merge(options, parse_overrides(set_ or []))
     with o.resumable():
         outcome = api.test(
             *(classifiers or ()),

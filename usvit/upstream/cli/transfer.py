@@ -2,12 +2,14 @@
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from usvit.cli import options as o
 from usvit.cli.printing import go_on, print_contamination, with_interval
+from usvit.cli.settings import takes_config
+from usvit.upstream.config.transfer import TransferConfig
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
@@ -49,10 +51,6 @@ SourceOption = Annotated[
     str | None,
     typer.Option(help="Images: a name from 'usvit pretrain --list-sources', such as cifar10 or folder.", metavar="S"),
 ]
-Tune = Annotated[
-    str | None, typer.Option(help="With finetune, layers to train: full, attn, ffn, norm or head.", metavar="PART")
-]
-ImageSize = Annotated[int | None, typer.Option(help="Side of the network's input in pixels.")]
 Cell = Annotated[
     str | None, typer.Option(help="With finetune, one cell of the recipe's sweep instead of all.", metavar="NAME")
 ]
@@ -61,25 +59,29 @@ FEW = 50
 """With fewer validation images than this, the choice between several settings depends mostly on chance."""
 
 
+@takes_config(
+    TransferConfig,
+    "source.path",
+    "model.tune",
+    "model.image_size",
+    "seed",
+    "device",
+    "precision",
+    "workers",
+    "allow_contaminated",
+)
 def transfer(
+    *,
     how: HowOption = None,
     weights: WeightsOptions = None,
     source: SourceOption = None,
-    path: o.UpstreamPath = None,
     dataset: DatasetOption = None,
     recipe: RecipeOption = None,
     model: ModelOption = None,
     data_root: o.DataRoot = None,
-    tune: Tune = None,
-    image_size: ImageSize = None,
     cell: Cell = None,
     out: o.UpstreamOut = None,
-    seed: o.Seed = None,
-    device: o.DeviceOption = None,
-    precision: o.Precision = None,
-    workers: o.Workers = None,
-    allow_contaminated: o.AllowContaminated = False,
-    set_: o.Set = None,
+    overrides: dict[str, Any],
     json_: o.Json = False,
     list_recipes: o.ListRecipes = False,
 ) -> None:
@@ -91,21 +93,10 @@ def transfer(
     """
     if list_recipes:
         return _print_recipes()
-    from usvit.config import merge, parse_overrides
     from usvit.files import read_json
     from usvit.progress import make_progress
     from usvit.upstream import api
 
-    options = o.given(
-        source__path=path,
-        model__tune=tune,
-        model__image_size=image_size,
-        device=device,
-        precision=precision,
-        workers=workers,
-        allow_contaminated=allow_contaminated,
-    )
-    overrides = merge(options, parse_overrides(set_ or []))
     with o.resumable():
         outcome = api.transfer(
             how,
@@ -117,7 +108,6 @@ def transfer(
             cell=cell,
             data_root=o.data_roots(data_root),
             out=out,
-            seed=seed,
             progress=make_progress(),
             command=o.command_line(),
             overrides=overrides,

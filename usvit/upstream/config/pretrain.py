@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from usvit.config.fields import Option
 from usvit.config.run import Training
 from usvit.config.sections import AugmentPolicy, EarlyStoppingConfig, LossConfig, ModelConfig, Section, TrainConfig
 from usvit.config.views import HOST_POLICIES, MixConfig, Share, ViewsConfig
@@ -18,7 +19,7 @@ class SourceConfig(Section):
     """``fractals`` or ``phantom`` (generated on the fly), ``folder``, ``unlabeled``, ``shards``, a data set of
     ``usvit pretrain --list-sources`` (``imagenet``, ``cifar10``, ...), or ``data``: the training splits of
     ``data.dataset``, fold by fold. Several joined by '+' are used without labels: ``phantom+data``."""
-    path: str | None = None
+    path: Annotated[str | None, Option(metavar="DIR|URL")] = None
     """Folder of ``folder`` and ``unlabeled``; address of ``shards``, such as ``train-{0000..0146}.tar`` (a path or any
     URL). Named data sets are found through ``--data-root``."""
     split: str = "train"

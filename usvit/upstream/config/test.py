@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from usvit.config.fields import Option
 from usvit.config.sections import DataConfig, Section, ViTConfig
 
 HeadRule = Literal["joint", "class", "distilled", "logits"]
@@ -31,7 +32,7 @@ class TestViewsConfig(Section):
 class TestSourceConfig(Section):
     """Settings of the sources that need more than a name."""
 
-    path: str | None = None
+    path: Annotated[str | None, Option(metavar="DIR|URL")] = None
     """Folder of the source ``folder``; address of ``shards``."""
     limit: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of images of each source, drawn with the seed, every class in proportion; null: all."""
@@ -54,7 +55,9 @@ class TestConfig(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of ``source.limit`` and of generated images."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device that computes; ``auto``: a GPU if there is one."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """``auto``: bfloat16 autocast if the device supports it, otherwise float32."""
     batch_size: Annotated[int, Field(ge=1)] = 64
     classifiers: tuple[str, ...] = ()
     """What is tested: a run, one of its folds (``RUN/fold-0``), ``MODEL`` (the hub's recommended weights), or

@@ -8,6 +8,8 @@ from usvit.estimate import Interval
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key, optional
 
 MAX_RUNS = 100_000
+Kind = Literal["cv", "train", "pretrain", "transfer", "test", "bench"]
+"""Command that makes a run of a study."""
 State = Literal["waiting", "running", "finished", "failed"]
 _STATE = "State of the run. With Ray, a run is 'waiting' until it ends."
 _Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -19,7 +21,7 @@ class StudyRun(Record):
     id: Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f.][^/\\\x00-\x1f]{0,299}$")] = key(
         "Name of its folder among the runs of the study."
     )
-    kind: Literal["cv", "train", "pretrain", "transfer", "test", "bench"] = key("Command that makes the run.")
+    kind: Kind = key("Command that makes the run.")
     seed: _Seed
     needs: list[Name] = key("Runs that have to be finished before this one.")
     state: State = key(_STATE)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from pydantic import BaseModel
 
@@ -14,15 +13,14 @@ from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.test import TestConfig
 from usvit.upstream.config.transfer import TransferConfig
 from usvit.upstream.records.bench import BenchRecord
+from usvit.upstream.records.study import Kind
 from usvit.upstream.records.test import TestRecord
 from usvit.upstream.records.training import PretrainRecord, TransferRecord
 from usvit.upstream.studies import metric_names as names
 
-Kind = Literal["cv", "train", "pretrain", "transfer", "test", "bench"]
-
 
 @dataclass(frozen=True)
-class RunKind:
+class StepKind:
     """One kind of run, named after its command."""
 
     config: type[BaseModel]
@@ -41,36 +39,36 @@ class RunKind:
         return f"{self.record.KIND}.json"
 
 
-_FINE_TUNING = RunKind(
+_FINE_TUNING = StepKind(
     RunConfig,
     MetricsRecord,
     names.OVERALL | names.OF_CLASS,
     ("recipe", "weights", "dataset"),
     trains=True,
 )
-KINDS: Mapping[Kind, RunKind] = {
+KINDS: Mapping[Kind, StepKind] = {
     "cv": _FINE_TUNING,
     "train": _FINE_TUNING,
-    "pretrain": RunKind(
+    "pretrain": StepKind(
         PretrainConfig,
         PretrainRecord,
         names.OF_PRETRAIN,
         ("recipe", "cell", "weights", "dataset", "source"),
         trains=True,
     ),
-    "transfer": RunKind(
+    "transfer": StepKind(
         TransferConfig,
         TransferRecord,
         names.OF_TRANSFER,
         ("recipe", "cell", "weights", "upstream", "dataset", "source", "how"),
     ),
-    "test": RunKind(
+    "test": StepKind(
         TestConfig,
         TestRecord,
         names.OF_TEST,
         ("weights", "upstream", "dataset", "source"),
     ),
-    "bench": RunKind(BenchConfig, BenchRecord, names.OF_BENCH, ("protocol",)),
+    "bench": StepKind(BenchConfig, BenchRecord, names.OF_BENCH, ("protocol",)),
 }
 """Kind of a run -> what it is."""
 

@@ -14,7 +14,8 @@ from usvit.config.run import flattened
 from usvit.data.datasets import load_cards
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
-from usvit.upstream.studies.kinds import KINDS, Kind, check_figure
+from usvit.upstream.records.study import Kind
+from usvit.upstream.studies.kinds import KINDS, check_figure
 from usvit.upstream.studies.metric_names import OF_NETWORK
 from usvit.upstream.studies.printed import Printed
 from usvit.upstream.studies.specification import Row, Step, StudyConfig

@@ -15,9 +15,10 @@ from usvit.files import read_csv
 from usvit.models import count, find_model, zoo_counts
 from usvit.records import MetricsRecord, load_record
 from usvit.upstream.records.bench import BenchRecord
+from usvit.upstream.records.study import Kind
 from usvit.upstream.records.test import TestRecord
 from usvit.upstream.records.training import PretrainRecord, TransferEstimate, TransferRecord
-from usvit.upstream.studies.kinds import KINDS, Kind
+from usvit.upstream.studies.kinds import KINDS
 from usvit.upstream.studies.metric_names import line_of, value_of
 
 MIB_IN_GB = 2**20 / 1e9

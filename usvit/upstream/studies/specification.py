@@ -10,7 +10,8 @@ from usvit.config.settings import cannot_be_used
 from usvit.errors import UsvitError, unknown
 from usvit.plain_yaml import read_yaml
 from usvit.resources import configs_dir
-from usvit.upstream.studies.kinds import Kind, check_figure
+from usvit.upstream.records.study import Kind
+from usvit.upstream.studies.kinds import check_figure
 from usvit.upstream.studies.metric_names import OF_NETWORK
 from usvit.upstream.studies.printed import Printed, parse_printed
 

@@ -20,7 +20,8 @@ from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.sweep import choose_cells, read_recipe, settings_for, yielding
 from usvit.upstream.config.test import TestConfig
 from usvit.upstream.config.transfer import TransferConfig
-from usvit.upstream.studies.kinds import KINDS, Kind
+from usvit.upstream.records.study import Kind
+from usvit.upstream.studies.kinds import KINDS
 from usvit.upstream.studies.specification import Step
 
 Settings = dict[str, Any]

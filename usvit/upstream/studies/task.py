@@ -8,13 +8,14 @@ from typing import Any
 
 import usvit
 from usvit.errors import UsvitError
+from usvit.experiments import make_experiment
 from usvit.logging import configure_logging, messages_of
 from usvit.progress import PlainProgress, Progress
 from usvit.training import Stopped, torch_threads
 from usvit.upstream.bench import benchmark
 from usvit.upstream.config.bench import BenchConfig
-from usvit.upstream.factory import make_experiment
-from usvit.upstream.studies.kinds import KINDS, Kind
+from usvit.upstream.records.study import Kind
+from usvit.upstream.studies.kinds import KINDS
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,6 @@ def make_run_elsewhere(task: StudyTask, cpus: int, with_gpu: bool) -> TaskResult
 
 def _experiment(task: StudyTask, cpus: int | None, progress: Progress) -> None:
     roots = {name: Path(root) for name, root in task.roots.items()}
-    assert task.kind != "bench"
     config: Any = KINDS[task.kind].config.model_validate(task.config)
     experiment = make_experiment(
         task.kind, config, roots=roots, out=Path(task.out), command=task.command, progress=progress
