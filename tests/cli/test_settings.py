@@ -1,17 +1,22 @@
 """Options of a command that are derived from a section of settings."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 import typer
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from typer.testing import CliRunner
 
 from usvit.cli.settings import takes_config, takes_options
 from usvit.config.fields import Option
 from usvit.config.sections import Section
 from usvit.errors import UsvitError
+
+
+def numbers(given):
+    return [int(part) for one in given for part in str(one).split(",")]
 
 
 class Settings(Section):
@@ -29,6 +34,8 @@ class Settings(Section):
     """A table."""
     parts: tuple[Path, ...] = ()
     """Parts; with ``batch_size``, ``auto`` or ``folds``."""
+    sizes: Annotated[tuple[int, ...], BeforeValidator(numbers, json_schema_input_type=str | Sequence[int | str])] = (1,)
+    """Sizes."""
     check: bool = True
     """Check the result."""
     test: Literal["difference", "equivalence"] | None = None
@@ -73,6 +80,11 @@ def test_each_field_is_an_option_with_its_name_type_and_metavar(run, tmp_path):
 def test_an_option_of_several_values_is_repeated(run, tmp_path):
     _, ((_, settings),) = run("--model", "m", "--parts", tmp_path / "a", "--parts", tmp_path / "b")
     assert settings.parts == (tmp_path / "a", tmp_path / "b")
+
+
+def test_the_validator_of_a_field_reads_what_the_user_typed(run):
+    _, ((_, settings),) = run("--model", "m", "--sizes", "10,20")
+    assert settings.sizes == (10, 20)
 
 
 def test_what_is_true_by_default_can_be_switched_off(run):

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from usvit.config.fields import meanings, option_of
-from usvit.config.keywords import built
+from usvit.config.keywords import built, input_type
 from usvit.config.sections import Section
 
 S = TypeVar("S", bound=Section)
@@ -134,6 +134,8 @@ def _parameter(section: type[Section], name: str, *, optional: bool = False) -> 
     """Return the parameter of a field; ``optional``: it is None, or false, if it is not given."""
     field = section.model_fields[name]
     kind, text = _plain(field.annotation), _help(section, name)
+    if any(get_origin(one) is list for one in get_args(kind)) and input_type(field) != field.annotation:
+        kind = list[str] | None  # the validator of the field reads texts, such as "10,20"
     default = ... if field.is_required() else field.get_default(call_default_factory=True)
     if optional and kind is not bool:
         text += "" if default is None or "(default" in text else f" (default: {default}, or the recipe's)"

@@ -7,7 +7,7 @@ from usvit.config.planning import AccuracyPlanSettings
 from usvit.metrics.influence import design_effect
 from usvit.metrics.sample_size import SharePrecision
 from usvit.planning.assumptions import StudyClusters, observe, share_of
-from usvit.planning.building import StudyPlan, criterion_of, finish_plan
+from usvit.planning.building import PlanDraft, criterion_of, finish_plan
 from usvit.planning.pages import checked_folder
 from usvit.records import PlanRecord
 
@@ -69,5 +69,5 @@ def plan_accuracy(
     return finish_plan(
         folder,
         command,
-        StudyPlan("accuracy", assumed, criteria, clusters, half_widths, runs=() if run is None else (run,)),
+        PlanDraft("accuracy", assumed, criteria, clusters, half_widths, runs=() if run is None else (run,)),
     )

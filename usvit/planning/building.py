@@ -48,7 +48,7 @@ def criterion_of(
 
 
 @dataclass(frozen=True)
-class StudyPlan:
+class PlanDraft:
     """What a kind of plan has computed, from which the record is made."""
 
     design: PlanDesign
@@ -68,7 +68,7 @@ class StudyPlan:
     margin: float | None = None
 
 
-def finish_plan(folder: OutputFolder, command: str, plan: StudyPlan) -> tuple[PlanRecord, Path]:
+def finish_plan(folder: OutputFolder, command: str, plan: PlanDraft) -> tuple[PlanRecord, Path]:
     """Create the record from the criteria, and write it with its page."""
     clusters, warnings, prevalence = plan.clusters, list(plan.warnings), plan.assumed["prevalence"]
     known = [one for one in plan.criteria if one["n_patients"] is not None]

@@ -10,7 +10,7 @@ from usvit.metrics.influence import binormal_placements, design_effect
 from usvit.metrics.margin_tests import check_margin
 from usvit.metrics.sample_size import difference_intraclass
 from usvit.planning.assumptions import StudyClusters, area_of, observe, score_correlation, share_of
-from usvit.planning.building import StudyPlan, criterion_of, finish_plan
+from usvit.planning.building import PlanDraft, criterion_of, finish_plan
 from usvit.planning.pages import checked_folder
 from usvit.records import PlanRecord
 
@@ -74,7 +74,7 @@ def plan_comparison(
         "auc_b": b,
         "correlation": correlation,
     }
-    plan = StudyPlan(
+    plan = PlanDraft(
         design="comparison",
         assumed=assumed,
         criteria=criteria,

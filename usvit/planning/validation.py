@@ -10,7 +10,7 @@ from usvit.errors import UsvitError
 from usvit.metrics.influence import LinearPredictor, design_effect
 from usvit.metrics.sample_size import AreaPrecision, CalibrationSlope, NetBenefit, ObservedExpected, PreciseFigure
 from usvit.planning.assumptions import StudyClusters, area_of, observe, share_of
-from usvit.planning.building import StudyPlan, criterion_of, finish_plan
+from usvit.planning.building import PlanDraft, criterion_of, finish_plan
 from usvit.planning.pages import checked_folder
 from usvit.records import PlanRecord
 
@@ -113,7 +113,7 @@ def plan_validation(
         "linear_predictor_sd": sd,
     }
     runs = () if run is None else (run,)
-    plan = StudyPlan("validation", assumed, criteria, clusters, half_widths, notes, warnings, runs)
+    plan = PlanDraft("validation", assumed, criteria, clusters, half_widths, notes, warnings, runs)
     return finish_plan(folder, command, plan)
 
 
