@@ -41,17 +41,17 @@ CHECKED = "usvit.files has opened the same path before, so it is a regular file 
 
 # File -> call -> (number of such calls, why they need no bounded reader).
 ALLOWED = {
-    "bench/memory.py": {".read_text": (1, KERNEL)},
-    "bench/worker.py": {"json.load": (1, "the standard input, which the parent process writes")},
-    "cli/pretrain.py": {".read_text": (1, PACKAGE_FILE)},
-    "cli/shape.py": {".read_text": (2, OWN_TEMPORARY)},
-    "cli/transfer.py": {".read_text": (1, PACKAGE_FILE)},
+    "upstream/bench/memory.py": {".read_text": (1, KERNEL)},
+    "upstream/bench/worker.py": {"json.load": (1, "the standard input, which the parent process writes")},
+    "upstream/cli/pretrain.py": {".read_text": (1, PACKAGE_FILE)},
+    "upstream/cli/shape.py": {".read_text": (2, OWN_TEMPORARY)},
+    "upstream/cli/transfer.py": {".read_text": (1, PACKAGE_FILE)},
     "cluster.py": {".read_text": (2, KERNEL), "open": (1, OWN_WRITING), "os.open": (1, OWN_WRITING)},
     "data/datasets/download.py": {"open": (1, OWN_WRITING)},
     "data/datasets/examination_cache.py": {"sqlite3.connect": (1, DATABASE)},
     "data/datasets/fetch.py": {"open": (1, OWN_WRITING)},
-    "data/datasets/upstream/imagenet.py": {".read_text": (2, "a file of timm")},
-    "data/datasets/upstream/robustness_sets.py": {".read_text": (1, "a file of timm")},
+    "upstream/sources/imagenet.py": {".read_text": (2, "a file of timm")},
+    "upstream/sources/robustness_sets.py": {".read_text": (1, "a file of timm")},
     "data/loading/image_store.py": {".open": (1, OWN_WRITING), "np.memmap": (2, OWN_TEMPORARY)},
     "data/splits/seen_files.py": {"mmap.mmap": (1, CHECKED)},
     "experiments/fold_worker.py": {"np.memmap": (1, OWN_TEMPORARY)},
@@ -95,7 +95,7 @@ ALLOWED = {
     "scoring/discovery/inputs.py": {"os.open": (1, "without waiting, and four bytes are read")},
     "scoring/journal.py": {"sqlite3.connect": (1, DATABASE)},
     "scoring/tables/rollup.py": {"sqlite3.connect": (1, "a database in memory")},
-    "studies/shift/published.py": {".read_text": (1, PACKAGE_FILE)},
+    "upstream/studies/shift/published.py": {".read_text": (1, PACKAGE_FILE)},
     "threads.py": {".read_text": (1, KERNEL)},
 }
 

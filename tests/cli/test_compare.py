@@ -280,9 +280,9 @@ def test_a_claim_of_one_pair_alone_may_fail_among_three(runs, tmp_path):
         (["--margin", "0"], "above 0 and below 0.5"),
         (["--margin", "0.5"], "above 0 and below 0.5"),
         (["--margin", "-0.05"], "without a sign"),
-        (["--margin", "nan"], "above 0 and below 0.5"),
+        (["--margin", "nan"], "--margin is nan"),
         (["--test", "equivalence"], "needs a --margin"),
-        (["--margin", "0.05", "--test", "other"], "noninferiority or equivalence"),
+        (["--margin", "0.05", "--test", "other"], "Known: equivalence, noninferiority"),
     ],
 )
 def test_a_margin_or_test_that_cannot_be_is_refused_before_anything_is_written(usvit, runs, tmp_path, words, said):

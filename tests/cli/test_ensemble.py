@@ -11,7 +11,7 @@ import pytest
 import usvit as api
 from tests.conftest import REPOSITORY
 from tests.experiments.ensembles.conftest import runs, trained  # noqa: F401 - fixtures
-from tests.upstream.studies.conftest import RESNET, VIT
+from tests.upstream.studies.conftest import RESNET, VIT, finished  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ def test_several_models_are_scored_as_one(usvit, runs, images, tmp_path):  # noq
     assert fixed.code == 0 and "threshold 0.4000: fixed at 0.4" in fixed.out
 
 
-def test_the_best_of_a_study_is_printed_with_its_command(usvit, finished, tmp_path):
+def test_the_best_of_a_study_is_printed_with_its_command(usvit, finished, tmp_path):  # noqa: F811
     study = shutil.copytree(finished.path, tmp_path / "study")
     answer = usvit("study", "best", study, "--ensembles", 2)
     assert answer.code == 0, answer.err

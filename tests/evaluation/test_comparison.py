@@ -10,7 +10,6 @@ from scipy import stats
 from tests.evaluation.conftest import CLASSES, make_study
 from tests.oracles import slow
 from usvit.errors import UsvitError
-from usvit.estimate import content_of
 from usvit.evaluation.comparison import compare_tables, paired_tables
 from usvit.metrics.basic import auc
 from usvit.metrics.clustered import clustered_difference
@@ -36,22 +35,22 @@ def test_the_example_of_fagerland_and_others(method, p):
     """Airway hyper-responsiveness of 21 children (Fagerland et al. 2013, Table 1): 1 and 7 discordant."""
     a, b = decisions(1, 7, both=1, neither=12)
     found = mcnemar(a, b, range(21), method=method)
-    assert found["p"] == pytest.approx(p, abs=5e-5)
-    assert (found["only_a"], found["only_b"], found["n_groups"]) == (1, 7, 21)
-    assert "warning" not in found
+    assert found.p == pytest.approx(p, abs=5e-5)
+    assert (found.only_a, found.only_b, found.n_groups) == (1, 7, 21)
+    assert found.warning is None
 
 
 def test_r_gives_the_same_mcnemar():
     a, b = decisions(1, 7)
-    assert mcnemar(a, b, range(15), method="chi2")["p"] == pytest.approx(PROC["mcnemar_chi2"], rel=1e-10)
-    assert mcnemar(a, b, range(15), method="exact")["p"] == pytest.approx(PROC["mcnemar_exact"], rel=1e-10)
+    assert mcnemar(a, b, range(15), method="chi2").p == pytest.approx(PROC["mcnemar_chi2"], rel=1e-10)
+    assert mcnemar(a, b, range(15), method="exact").p == pytest.approx(PROC["mcnemar_exact"], rel=1e-10)
 
 
 @given(st.integers(0, 30), st.integers(0, 30))
 def test_scipy_gives_the_same_exact_p_and_mid_p_is_below_it(only_a, only_b):
     a, b = decisions(only_a, only_b)
-    exact = mcnemar(a, b, range(len(a)), method="exact")["p"]
-    mid = mcnemar(a, b, range(len(a)))["p"]
+    exact = mcnemar(a, b, range(len(a)), method="exact").p
+    mid = mcnemar(a, b, range(len(a))).p
     if only_a + only_b:
         assert exact == pytest.approx(stats.binomtest(only_a, only_a + only_b).pvalue)
         assert 0 < mid < exact <= 1
@@ -66,8 +65,8 @@ def test_statsmodels_gives_the_same_mcnemar():
         table = [[5, only_a], [only_b, 2]]
         exact = tables.mcnemar(table, exact=True).pvalue
         chi2 = tables.mcnemar(table, exact=False, correction=False).pvalue
-        assert mcnemar(a, b, range(len(a)), method="exact")["p"] == pytest.approx(exact)
-        assert mcnemar(a, b, range(len(a)), method="chi2")["p"] == pytest.approx(chi2)
+        assert mcnemar(a, b, range(len(a)), method="exact").p == pytest.approx(exact)
+        assert mcnemar(a, b, range(len(a)), method="chi2").p == pytest.approx(chi2)
 
 
 def test_clustered_mcnemar_is_obuchowskis_from_covariances():
@@ -84,33 +83,33 @@ def test_clustered_mcnemar_is_obuchowskis_from_covariances():
     variance = covariance(x, x) + covariance(y, y) - 2 * covariance(x, y)
     statistic = ((x.sum() - y.sum()) / n.sum()) ** 2 / variance
     found = mcnemar(a, b, group, method="clustered")
-    assert found["p"] == pytest.approx(stats.chi2.sf(statistic, 1), rel=1e-10)
-    assert "30 groups only" in found["warning"]
+    assert found.p == pytest.approx(stats.chi2.sf(statistic, 1), rel=1e-10)
+    assert "30 groups only" in found.warning
 
 
 def test_repeated_images_change_mcnemar_by_image_and_not_by_group():
     a, b = decisions(20, 8, both=40, neither=12)
     group = np.arange(80)
     once, thrice = (mcnemar(*(np.repeat(x, k) for x in (a, b, group)), method="clustered") for k in (1, 3))
-    assert thrice["p"] == pytest.approx(once["p"])
-    assert "warning" not in thrice
+    assert thrice.p == pytest.approx(once.p)
+    assert thrice.warning is None
     chi2 = mcnemar(a, b, group, method="chi2")
-    assert once["p"] == pytest.approx(stats.chi2.sf(stats.chi2.isf(chi2["p"], 1) * 79 / 80, 1))
+    assert once.p == pytest.approx(stats.chi2.sf(stats.chi2.isf(chi2.p, 1) * 79 / 80, 1))
     for method in ("exact", "mid-p", "chi2"):
         by_image = mcnemar(*(np.repeat(x, 3) for x in (a, b, group)), method=method)
-        assert by_image["p"] < 0.2 * mcnemar(a, b, group, method=method)["p"]
-        assert "treats images as independent" in by_image["warning"]
+        assert by_image.p < 0.2 * mcnemar(a, b, group, method=method).p
+        assert "treats images as independent" in by_image.warning
 
 
 def test_models_that_are_right_together_do_not_differ():
     a, b = decisions(0, 0)
     for method in ("exact", "mid-p", "chi2", "clustered"):
         found = mcnemar(a, b, range(7), method=method)
-        assert found["p"] == 1 and "same images" in found["reason"]
+        assert found.p == 1 and "same images" in found.reason
     cancelled = mcnemar([1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 2, 2], method="clustered")
-    assert cancelled["p"] == 1
+    assert cancelled.p == 1
     single = mcnemar([1, 0], [0, 0], [1, 1], method="clustered")
-    assert single["p"] is None and "one group" in single["reason"]
+    assert single.p is None and "one group" in single.reason
     with pytest.raises(ValueError, match="'cochran' is not one of"):
         mcnemar(a, b, range(7), method="cochran")
     with pytest.raises(ValueError, match="7 decisions of one model and 6"):
@@ -197,15 +196,14 @@ def pair():
 def test_a_comparison_says_what_its_parts_say(pair):
     a, b = pair
     found = compare_tables(a, b, positive="malignant")
-    json.dumps(content_of(found), allow_nan=False)
+    json.dumps(found.content(), allow_nan=False)
     b = b.sort_index()
     positive, group = a["label"] == "malignant", a["group_id"]
     pooled = clustered_difference(positive, a["prob_malignant"], b["prob_malignant"], group)
-    assert found["auc"].value == pytest.approx(pooled.value) != 0
-    assert (found["auc"].p, found["auc"].ci95) == (pytest.approx(pooled.p), pytest.approx(pooled.ci95))
-    assert (found["n_images"], found["n_groups"]) == (200, 100)
-    assert found["mcnemar"]["method"] == "McNemar, clustered"
-    folds = found["auc_over_folds"]
+    assert found.auc.value == pytest.approx(pooled.value) != 0
+    assert (found.auc.p, found.auc.ci95) == (pytest.approx(pooled.p), pytest.approx(pooled.ci95))
+    assert found.mcnemar.method == "McNemar, clustered"
+    folds = found.auc_over_folds
     d = []
     for k in range(5):
         rows = a["fold"] == k
@@ -218,10 +216,10 @@ def test_a_comparison_says_what_its_parts_say(pair):
 def test_swapping_the_models_turns_every_sign(pair):
     one, other = compare_tables(*pair, positive="malignant"), compare_tables(*pair[::-1], positive="malignant")
     for name in ("auc", "auc_macro_ovr", "auc_over_folds"):
-        assert other[name].value == pytest.approx(-one[name].value)
-        assert other[name].p == pytest.approx(one[name].p)
-        assert other[name].ci95 == pytest.approx([-one[name].ci95[1], -one[name].ci95[0]])
-    assert other["mcnemar"]["only_a"] == one["mcnemar"]["only_b"]
+        assert getattr(other, name).value == pytest.approx(-getattr(one, name).value)
+        assert getattr(other, name).p == pytest.approx(getattr(one, name).p)
+        assert getattr(other, name).ci95 == pytest.approx([-getattr(one, name).ci95[1], -getattr(one, name).ci95[0]])
+    assert other.mcnemar.only_a == one.mcnemar.only_b
 
 
 def test_the_order_of_the_class_columns_does_not_matter(pair):
@@ -233,14 +231,14 @@ def test_the_order_of_the_class_columns_does_not_matter(pair):
 def test_a_model_compared_with_itself_does_not_differ(pair):
     found = compare_tables(pair[0], pair[0], positive="malignant")
     for name in ("auc", "auc_macro_ovr", "auc_over_folds"):
-        assert (found[name].value, found[name].p, found[name].ci95) == (0, 1, None)
-    assert found["mcnemar"]["p"] is None and found["mcnemar"]["only_a"] == found["mcnemar"]["only_b"] == 0
+        assert (getattr(found, name).value, getattr(found, name).p, getattr(found, name).ci95) == (0, 1, None)
+    assert found.mcnemar.p is None and found.mcnemar.only_a == found.mcnemar.only_b == 0
 
 
 def test_one_fold_has_no_test_over_folds(pair):
     found = compare_tables(*(table.assign(fold=0) for table in pair), positive="malignant")
-    assert found["auc_over_folds"].value is None
-    assert found["auc_over_folds"].reason == "there is only one fold"
+    assert found.auc_over_folds.value is None
+    assert found.auc_over_folds.reason == "there is only one fold"
 
 
 def test_runs_that_are_no_pair_are_refused(pair):

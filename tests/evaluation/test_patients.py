@@ -121,7 +121,7 @@ def test_the_headline_by_patient_is_the_mean_of_the_folds_and_ignores_shifts_bet
     patients = by_patient(table, positive="malignant", unit="patient_id", precedence=ORDER)
     areas = [roc_auc_score(own["label"] == "malignant", own["prob_malignant"]) for _, own in patients.groupby("fold")]
     headline = found["headline"]["mean"]
-    assert headline["auc"].value == pytest.approx(np.mean(areas))
+    assert headline["auc"]["value"] == pytest.approx(np.mean(areas))
     assert headline["training_share"]["n_pairs"] == 100 and "reason" not in headline["training_share"]
     assert found["n_mixed"] > 0 and found["label_order"] == ORDER
     # The scores of each model are shifted: the pooled figure changes, the headline does not.
@@ -133,7 +133,7 @@ def test_the_headline_by_patient_is_the_mean_of_the_folds_and_ignores_shifts_bet
     for name in ("benign", "normal"):
         shifted[f"prob_{name}"] *= (1 - shifted["prob_malignant"]) / rest
     moved = patient_section(shifted, "malignant").content()
-    assert moved["headline"]["max"]["auc"].value == pytest.approx(found["headline"]["max"]["auc"].value)
+    assert moved["headline"]["max"]["auc"]["value"] == pytest.approx(found["headline"]["max"]["auc"]["value"])
     assert moved["max"]["auc"]["malignant_vs_rest"] != found["max"]["auc"]["malignant_vs_rest"]
 
 

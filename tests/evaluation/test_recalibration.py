@@ -144,10 +144,10 @@ def test_an_over_confident_run_is_mended_on_images_that_had_no_part_in_it(method
     test = table[table["part"] == "test"]
     assert (found.table[["image_id", "label", "fold"]] == test[["image_id", "label", "fold"]]).all(axis=None)
     before, after = (calibration_of(rows_of(one, "test")).classes["malignant"] for one in (table, found.table))
-    assert before["slope"].value < 0.6
-    assert after["slope"].value == pytest.approx(1, abs=0.2)
-    assert after["reliability"]["ece"].value < before["reliability"]["ece"].value
-    assert after["brier"]["score"].value < before["brier"]["score"].value
+    assert before.slope.value < 0.6
+    assert after.slope.value == pytest.approx(1, abs=0.2)
+    assert after.reliability.ece.value < before.reliability.ece.value
+    assert after.brier.score.value < before.brier.score.value
     malignant = test["label"] == "malignant"
     assert log_loss(malignant, found.table["prob_malignant"]) < log_loss(malignant, test["prob_malignant"])
 

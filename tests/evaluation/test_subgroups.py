@@ -6,9 +6,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from usvit.errors import UsvitError
-from usvit.estimate import content_of
+from usvit.estimate import Estimate, content_of
 from usvit.evaluation.pooled_figures import figure_points
-from usvit.evaluation.subgroups import NOT_RECORDED, subgroups
+from usvit.evaluation.subgroups import FIGURES, NOT_RECORDED, subgroups
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def test_figures_are_those_of_the_subgroup_alone(study):
     assert acuson.n_groups == part["group_id"].nunique()
     assert acuson.class_images == part["label"].value_counts().sort_index().to_dict()
     assert acuson.class_groups == part.groupby("label")["group_id"].nunique().to_dict()
-    area = acuson.figures["auc"]["malignant_vs_rest"].value
+    area = acuson.figures.auc["malignant_vs_rest"].value
     assert area == pytest.approx(roc_auc_score(part["label"] == "malignant", part["prob_malignant"]))
     json.dumps(content_of([acuson, logiq]), allow_nan=False)
 
@@ -44,7 +44,7 @@ def test_one_subgroup_of_all_is_the_whole(study):
         label, prob, study["group_id"].to_numpy(), classes=["benign", "malignant", "normal"], positive="malignant"
     )
     assert everything.level == "busi"
-    assert everything.figures == whole
+    assert dict(everything.figures) == {name: whole.values[name] for name in FIGURES}
 
 
 def test_images_of_every_subgroup_add_up_and_a_group_may_stand_in_two(study):
@@ -96,10 +96,10 @@ def test_the_same_name_in_two_data_sets_is_two_images(make_table):
 def test_a_class_that_a_subgroup_lacks_has_its_reason(make_table):
     table = make_table(["benign", "benign", "malignant"], [[0.8, 0.2], [0.7, 0.3], [0.4, 0.6]], TWO, folds=[0, 0, 1])
     first, second = subgroups(table, "fold", positive="malignant")
-    assert first.figures["auc"]["malignant_vs_rest"].reason == "no image of class 'malignant'"
-    assert first.figures["specificity"]["malignant"].value == 1
+    assert first.figures.auc["malignant_vs_rest"].reason == "no image of class 'malignant'"
+    assert first.figures.specificity["malignant"].value == 1
     assert second.n_images == 1
-    assert second.figures["specificity"]["malignant"].value is None
+    assert second.figures.specificity["malignant"].value is None
     json.dumps(content_of([first, second]), allow_nan=False)
 
 
@@ -114,8 +114,15 @@ def test_small_subgroups_and_rare_classes_are_flagged(make_table):
 
 
 def test_any_measure_can_be_asked_for(study):
-    found = subgroups(study, "fold", positive="malignant", measure=lambda label, prob, group: {"n": len(label)})
-    assert [one.figures for one in found] == [{"n": 40}] * 5
+    """Here, the number of images in place of each accuracy."""
+
+    def measure(label, prob, group):
+        points = figure_points(label, prob, group, classes=["benign", "malignant", "normal"], positive="malignant")
+        points.values["accuracy"] = Estimate(value=len(label) / 100, ci95=None)
+        return points
+
+    found = subgroups(study, "fold", positive="malignant", measure=measure)
+    assert [one.figures.accuracy.value for one in found] == [0.4] * 5
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from usvit import experiments
 from usvit.errors import UsvitError
 from usvit.experiments.base import Experiment
+from usvit.upstream import api
 
 
 @pytest.fixture
@@ -52,8 +53,8 @@ def test_the_record_names_the_call(made):
 
 
 def test_several_weights_are_compared_and_one_is_not(made):
-    experiments.transfer("knn", "scratch", dataset="phantom")
-    experiments.transfer("knn", ["scratch", "hub"], dataset="phantom")
+    api.transfer("knn", "scratch", dataset="phantom")
+    api.transfer("knn", ["scratch", "hub"], dataset="phantom")
     assert [type(one).__name__ for one in made] == ["Transfer", "UpstreamSelection"]
     assert made[0].config.model.weights == "scratch" and made[1].config.upstream == ("scratch", "hub")
     assert not made[0].model_named
@@ -63,7 +64,7 @@ def test_what_cannot_be_meant_is_refused(made, tmp_path):
     with pytest.raises(UsvitError, match="not both"):
         experiments.cross_validate("phantom", manifest=tmp_path / "manifest.parquet")
     with pytest.raises(UsvitError, match="pretrain_sweep"):
-        experiments.pretrain("augreg_i1k", cell="all")
+        api.pretrain("augreg_i1k", cell="all")
     with pytest.raises(UsvitError, match="batch_size"):
         experiments.train("phantom", train__batchsize=3)
     assert not made

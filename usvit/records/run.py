@@ -65,7 +65,7 @@ class ExcludedImage(Record):
     reason: Text
 
 
-class Decoded(Record):
+class DecodedImages(Record):
     """Images that are stored decoded."""
 
     longest_side: Count = key("Longest side in pixels, to which larger images are reduced.")
@@ -96,7 +96,7 @@ class Data(InGivenOrder):
     )
     validation: SourceRecord | None = optional("Validation images of usvit pretrain; absent for other runs.", null=True)
     exclude: ExclusionRecord | None = optional("Images of source.exclude.")
-    decoded: Decoded | None = optional("Images that a pre-training stores decoded.")
+    decoded: DecodedImages | None = optional("Images that a pre-training stores decoded.")
     parts: dict[str, SourceRecord | None] | None = optional("Images of each split of a transfer.")
 
 

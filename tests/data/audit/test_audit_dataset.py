@@ -22,7 +22,7 @@ SCHEMA = json.loads((REPOSITORY / "docs" / "reference" / "audit.schema.json").re
 
 def audited(datasets, roots):
     result = find_faults(build_manifest(datasets, roots, NoProgress()), load_cards(datasets), NoProgress())
-    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(result.record)))
+    jsonschema.Draft202012Validator(SCHEMA).validate(result.record.content())
     return result
 
 
@@ -49,7 +49,7 @@ def faulty(busi):
 
 
 def test_planted_faults_are_all_reported(faulty):
-    record = audited("busi", {"": faulty}).record
+    record = audited("busi", {"": faulty}).record.content()
     assert record["exact_duplicates"] == [["benign (4)", "malignant (1)"]]
     assert record["duplicate_groups"] == [["benign (1)", "benign (2)", "benign (3)"], ["benign (4)", "malignant (1)"]]
     assert record["label_conflicts"] == [["benign (4)", "malignant (1)"]]
@@ -80,7 +80,7 @@ def test_in_a_union_ids_carry_their_data_set_and_shared_images_are_named(tmp_pat
     roots = {"busi": write_busi(tmp_path / "busi"), "b": write_b(tmp_path / "b")}
     save(b_image(1), roots["busi"] / "benign" / "benign (2).png", "RGB")
     save(b_image(3), roots["busi"] / "malignant" / "malignant (2).png", "RGB")  # benign in b
-    record = audited("busi+b", roots).record
+    record = audited("busi+b", roots).record.content()
     shared = [["busi/benign (2)", "b/000001"], ["busi/malignant (2)", "b/000003"]]
     assert record["contamination"] == record["duplicate_groups"] == shared
     assert record["label_conflicts"] == shared[1:]
@@ -93,7 +93,7 @@ def test_the_same_files_give_the_same_record(faulty):
 
 @pytest.mark.slow
 def test_real_busi_has_the_published_conflict_and_its_known_oddities(real_data):
-    record = audited("busi", {"": real_data}).record
+    record = audited("busi", {"": real_data}).record.content()
     assert record["exact_duplicates"] == [["benign (433)", "malignant (145)"]]
     assert ["benign (433)", "malignant (145)"] in record["label_conflicts"]
     assert record["card_mismatch"] == []

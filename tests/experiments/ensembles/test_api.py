@@ -129,8 +129,8 @@ def test_all_folds_together_are_their_mean_and_have_a_threshold_of_their_own(run
     calibrated = [one.score(images).calibrated for one in each]
     np.testing.assert_allclose(found.calibrated, np.mean(calibrated, axis=0), atol=1e-9)
     assert whole.n_members == 4 and "out-of-fold images" in whole.threshold_origin
-    members = whole.describe()["members"]
-    assert [(one["run"], one["fold"], one["weight"]) for one in members] == [
+    members = whole.record().members
+    assert [(one.run, one.fold, one.weight) for one in members] == [
         ("a", 0, 0.5), ("b", 0, 0.5), ("a", 1, 0.5), ("b", 1, 0.5),
     ]  # fmt: skip
     mirrored = Ensemble.load(out, flip=True, **CPU).score(images)
@@ -153,9 +153,9 @@ def test_several_models_are_averaged_with_equal_weights(runs, small_phantom):
     np.testing.assert_allclose(found.ood, np.median([one.ood for one in alone], axis=0))
     assert both.threshold is None and "usvit ensemble chooses one" in both.threshold_origin
     assert Ensemble.load([runs / "a", runs / "b"], operating_point="0.4", **CPU).threshold == 0.4
-    rate = both.describe()["novelty"]["in_distribution"]
-    assert rate["n_images"] == 48  # each test image once
-    assert [one["run"] for one in both.describe()["members"]] == ["a", "a", "b", "b"]
+    rate = both.record().novelty.in_distribution
+    assert rate.n_images == 48  # each test image once
+    assert [one.run for one in both.record().members] == ["a", "a", "b", "b"]
 
 
 def test_an_image_that_any_member_has_seen_is_marked(runs):

@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.upstream.bench.conftest import row_of, without_number
+from tests.upstream.bench.conftest import models_seen, row_of, without_number  # noqa: F401 - a fixture
 from usvit.upstream.bench import execution
 
 SCHEMA = json.loads((REPOSITORY / "docs" / "reference" / "bench.schema.json").read_text())
 
 
 @pytest.fixture
-def machine(monkeypatch, models_seen):
+def machine(monkeypatch, models_seen):  # noqa: F811
     """Holds 40 images; a batch takes a tenth of a second and a hundredth for each image, half of that in bf16."""
     cases = []
 

@@ -7,7 +7,14 @@ import jsonschema
 import pytest
 
 from tests.dying import kill
-from tests.upstream.studies.conftest import RESNET, SCHEMA, VIT, predictions, write_study
+from tests.upstream.studies.conftest import (
+    RESNET,
+    SCHEMA,
+    VIT,
+    finished,  # noqa: F401 - a fixture
+    predictions,
+    write_study,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +76,7 @@ def test_all_studies_of_a_paper_share_their_runs(usvit, tmp_path):
     assert dry.code == 0 and runs <= set(dry.out.split()), "the runs of two of the four tables"
 
 
-def test_a_finished_study_prints_its_table_and_its_state(finished, small_phantom, tmp_path, usvit):
+def test_a_finished_study_prints_its_table_and_its_state(finished, small_phantom, tmp_path, usvit):  # noqa: F811
     file = write_study(tmp_path / "tiny.yaml")
     options = ("--out", finished.path, "--data-root", small_phantom, "--cpus", 1)
     answer = usvit("study", file, *options)
@@ -92,7 +99,7 @@ def test_while_any_run_fails_the_exit_code_is_3(tmp_path, usvit):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_study_killed_in_its_second_run_goes_on_there_to_the_same_predictions(
-    finished,
+    finished,  # noqa: F811
     small_phantom,
     tmp_path,
     usvit,

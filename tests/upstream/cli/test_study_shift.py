@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.upstream.studies.shift.conftest import scanners  # noqa: F401 - a fixture
+
 FAST = ("--model", "timm:test_resnet", "--recipe", "demo", "--device", "cpu", "--hold-out", "--draws", 5)
 FAST += ("--set", "model.image_size=32", "--set", "train.steps=2")
 
@@ -31,7 +33,7 @@ def test_a_users_mistake_is_one_paragraph_and_exit_2(usvit, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_it_prints_both_sides_and_the_page(usvit, tmp_path, scanners):
+def test_it_prints_both_sides_and_the_page(usvit, tmp_path, scanners):  # noqa: F811
     sets = (f"near={scanners / 'near'}", f"far={scanners / 'far'}")
     answer = usvit("study", "shift", *sets, *FAST, "--sizes", "10,500", "--out", tmp_path / "out")
     assert answer.code == 0, answer.err

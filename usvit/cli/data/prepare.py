@@ -12,7 +12,7 @@ from usvit.config.own_table import TableSettings
 from usvit.errors import EXIT_PARTLY
 
 if TYPE_CHECKING:
-    from usvit.data.datasets.preparation import Prepared
+    from usvit.data.datasets import Prepared
 
 
 @takes_options()

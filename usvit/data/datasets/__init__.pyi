@@ -43,6 +43,7 @@ from .manifest_file import open_manifest as open_manifest
 from .manifest_file import read_manifest as read_manifest
 from .manifest_file import write_manifest as write_manifest
 from .manifest_source import ManifestSource as ManifestSource
+from .preparation import Prepared as Prepared
 from .preparation import check_against_card as check_against_card
 from .preparation import prepare as prepare
 from .preparation import save_splits as save_splits

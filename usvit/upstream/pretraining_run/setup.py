@@ -34,7 +34,7 @@ from usvit.models import (
 )
 from usvit.progress import Progress
 from usvit.records import RunRecord
-from usvit.records.run import Data, Decoded, Folds, LearntFrom
+from usvit.records.run import Data, DecodedImages, Folds, LearntFrom
 from usvit.training import Device, resolve_device
 from usvit.upstream.config.pretrain import PretrainConfig, SourceConfig
 from usvit.upstream.pretraining.task import UNLABELLED, PretrainingTask, TaskContext, UpstreamModel, make_task
@@ -230,7 +230,7 @@ def run_record(setup: PretrainingSetup, command: str) -> RunRecord:
         validation=validation,
         classes=list(setup.classes),
         exclude=excluded,
-        decoded=None if setup.config.decoded_size is None else Decoded(longest_side=setup.config.decoded_size),
+        decoded=None if setup.config.decoded_size is None else DecodedImages(longest_side=setup.config.decoded_size),
         sha256=sha256_of_text(str(read)),
     )
     others = [one.record() for one in setup.learnt_from]
