@@ -101,8 +101,7 @@ def test_of_several_networks_the_record_names_the_one_that_is_kept(settings, tmp
     )
 
     def keep_last(candidates):
-        choice = recommend(candidates)["recommended"] | {"kept": candidates[-1].name}
-        return {**candidates[-1].result.model_dump(exclude_unset=True), "recommended": choice}
+        return recommend(candidates).model_copy(update={"kept": candidates[-1].name})
 
     monkeypatch.setattr("usvit.upstream.transfer_learning.experiment.recommend", keep_last)
     several = {**settings, "how": "knn", "upstream": [str(first.path), str(last.path)], "model": {"image_size": 32}}

@@ -1,0 +1,1 @@
+from tests.reports.conftest import browser, visit  # noqa: F401 - fixtures
