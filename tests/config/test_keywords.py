@@ -77,6 +77,7 @@ def test_keywords_take_precedence_over_the_settings():
 def test_settings_of_a_subclass_are_kept_as_they_are(tmp_path):
     settings = MoreSettings(path=tmp_path)
     assert work("m", settings=settings) is settings
+    assert work("m", settings=settings, steps=5) == MoreSettings(path=tmp_path, steps=5)
 
 
 def test_the_signature_shows_every_field_with_its_default():

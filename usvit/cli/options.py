@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -48,12 +48,6 @@ DataRoot = Annotated[
     ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Run directory. (default: runs/<data>-<model>-<recipe>-seed<n>)")]
-Seed = Annotated[int | None, typer.Option(help="Seed of folds, weights, order and augmentation. (default: 0)")]
-DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.", metavar="DEVICE")]
-Precision = Annotated[str | None, typer.Option(help="auto, fp32 or bf16.", metavar="P")]
-Workers = Annotated[
-    int | None, typer.Option(help="Number of processes that prepare batches. It never changes the result.")
-]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any other setting, such as train.steps=100. Can be repeated.", metavar="KEY=VALUE"),
@@ -72,17 +66,7 @@ KeepIds = Annotated[
 Manifest = Annotated[
     Path | None, typer.Option(help="Manifest that 'usvit data prepare' wrote, instead of --dataset.", metavar="FILE")
 ]
-KeepList = Annotated[
-    Path | None, typer.Option(help="CSV of the images to use, as 'usvit data audit' writes it.", metavar="FILE")
-]
 Folds = Annotated[Path | None, typer.Option(help="Fixed folds, as 'usvit data split' writes them.", metavar="FILE")]
-AllowContaminated = Annotated[
-    bool,
-    typer.Option(
-        "--allow-contaminated",
-        help="Test on a data set that the initial weights were pre-trained on, by its list. Every page says so.",
-    ),
-]
 ListRecipes = Annotated[bool, typer.Option("--list-recipes", help="Show the recipes and stop.")]
 
 
@@ -115,20 +99,6 @@ def data_roots(values: list[str] | None) -> dict[str, Path]:
         named = bool(equals) and not Path(value).exists()
         roots[name if named else ""] = Path(folder if named else value)
     return roots
-
-
-def given(**options: Any) -> dict[str, Any]:
-    """Nest the options that were given: ``given(model__name="x")`` returns ``{"model": {"name": "x"}}``."""
-    settings: dict[str, Any] = {}
-    for key, value in options.items():
-        if value is None or value is False:
-            continue
-        *sections, last = key.split("__")
-        inner = settings
-        for section in sections:
-            inner = inner.setdefault(section, {})
-        inner[last] = value
-    return settings
 
 
 def command_line(**hidden: Path | str | None) -> str:

@@ -55,11 +55,10 @@ def takes_settings(function: Callable[..., R]) -> Callable[..., R]:
             bound = signature.bind(*args, settings=None, **keywords)
         except TypeError as error:
             raise TypeError(f"{function.__name__}(): {error}") from None
-        bound.arguments["settings"] = (
-            settings
-            if settings is not None and not fields
-            else built(section, base | fields, where=f"{function.__name__}(): ", option=str)
-        )
+        if settings is None or fields:
+            kind = section if settings is None else type(settings)
+            settings = built(kind, base | fields, where=f"{function.__name__}(): ", option=str)
+        bound.arguments["settings"] = settings
         return checked(*bound.args, **bound.kwargs)
 
     call.__signature__ = _with_fields(signature, section)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Settings of the plans of a study: what is expected of its model and patients, and how precise it shall be."""
+"""Settings of the plans of a study: what is expected of its model and patients, and how precise it is to be."""
 
 from pathlib import Path
 from typing import Annotated, Literal
