@@ -72,18 +72,17 @@ def estimate_text(estimate: HasInterval, style: Style) -> str:
 def clear_of(number: float, *limits: float, digits: int = 3, sign: str = "") -> str:
     """``-0.0498`` with the limit -0.05, ``0.051`` otherwise: so many digits that rounding crosses and meets no limit.
 
-    A bound of -0.0498 that is printed as -0.050 contradicts the verdict that it lies above -0.05.
+    A bound of -0.0498 that is printed as -0.050 contradicts the verdict that it lies above -0.05. A number that eight
+    digits do not tell from a limit is rounded as usual.
 
     >>> clear_of(-0.0498, -0.05), clear_of(-0.0512, -0.05), clear_of(-0.05, -0.05)
     ('-0.0498', '-0.051', '-0.050')
     """
-    text = f"{number:{sign}.{digits}f}"
-    while digits < 8 and any(
-        (float(text) > one) != (number > one) or (float(text) < one) != (number < one) for one in limits
-    ):
-        digits += 1
-        text = f"{number:{sign}.{digits}f}"
-    return text
+    texts = [f"{number:{sign}.{more}f}" for more in range(digits, max(digits, 8) + 1)]
+    for text in texts:
+        if all((float(text) > one) == (number > one) and (float(text) < one) == (number < one) for one in limits):
+            return text
+    return texts[0]
 
 
 def clear_of_zero(digits: int = 3) -> Callable[[float], str]:

@@ -24,7 +24,7 @@ _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 _WORD = re.compile(r"[\w.:/+-]+")
 
 
-def html_element(name: str, *content: object, **attributes: str | int | None) -> Markup:
+def html_element(name: str, *content: object, **attributes: str | float | None) -> Markup:
     """Return an element of HTML whose content and attributes are escaped; what is ``Markup`` already is kept.
 
     An underscore in the name of an attribute is a hyphen, and one at its end is left out. An attribute that is None is

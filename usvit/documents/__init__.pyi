@@ -8,6 +8,7 @@ from .document import Column as Column
 from .document import Details as Details
 from .document import Document as Document
 from .document import DocumentSection as DocumentSection
+from .document import Drawn as Drawn
 from .document import Facts as Facts
 from .document import Figure as Figure
 from .document import Gallery as Gallery

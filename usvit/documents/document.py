@@ -51,7 +51,23 @@ class Shaded:
     share: float
 
 
-Cell = Words | Shaded
+@dataclass(frozen=True)
+class Drawn:
+    """A cell of a table whose number a page also draws, as a dot with its interval, on the axis of its column."""
+
+    words: Words
+    estimate: HasInterval
+    axis: tuple[float, float]
+    reference: float | None = None
+    """Another value, drawn as a diamond."""
+
+
+Cell = Words | Shaded | Drawn
+
+
+def cell_words(cell: Cell) -> Words:
+    """Return what a cell says, without its background and drawing."""
+    return cell.words if isinstance(cell, Shaded | Drawn) else cell
 
 
 def strong(text: object) -> Span:
@@ -113,6 +129,8 @@ class Table:
     """A string is a column of words."""
     rows: Sequence[TableRow | tuple[Cell, ...]]
     caption: Words = ""
+    legend: Words = ""
+    """How to read the drawings of its cells; only a page shows them."""
     look: Literal["", "headline", "confusion", "checklist"] = ""
     detail: bool = False
     """Left out by the terminal."""

@@ -107,7 +107,8 @@ def _table(table: doc.Table) -> Markup:
         body,
         class_=table.look or ("stack" if len(heads) > MOST_BESIDE else None),
     )
-    return element("div", inner, class_="wide", role="region", aria_label=table.name, tabindex=0)
+    shown = element("div", inner, class_="wide", role="region", aria_label=table.name, tabindex=0)
+    return shown + (element("p", html_words(table.legend), class_="note") if table.legend else "")
 
 
 def _groups(rows: Sequence[doc.TableRow]) -> list[list[doc.TableRow]]:
@@ -123,17 +124,19 @@ def _groups(rows: Sequence[doc.TableRow]) -> list[list[doc.TableRow]]:
 def _row(row: doc.TableRow, heads: Sequence[doc.Column]) -> Markup:
     cells = []
     for number, (cell, head) in enumerate(zip(row.cells, heads, strict=False)):
+        words = html_words(doc.cell_words(cell))
         left = len(heads) - number
         span = left if number == len(row.cells) - 1 and left > 1 else None
         if number == 0 and row.kind == "group":
-            cells.append(element("th", html_words(_words(cell)), scope="rowgroup", colspan=span, class_="group"))
+            cells.append(element("th", words, scope="rowgroup", colspan=span, class_="group"))
         elif number == 0:
-            cells.append(element("th", html_words(_words(cell)), scope="row", colspan=span, class_=_aligned(head)))
+            cells.append(element("th", words, scope="row", colspan=span, class_=_aligned(head)))
         elif isinstance(cell, doc.Shaded):
             shade = f"--share: {cell.share:.3f}"
-            cells.append(element("td", html_words(cell.words), class_="n cell", style=shade))
+            cells.append(element("td", words, class_="n cell", style=shade))
         else:
-            cells.append(element("td", html_words(cell), class_="text" if span else _aligned(head), colspan=span))
+            drawing = _drawing(cell) if isinstance(cell, doc.Drawn) else ""
+            cells.append(element("td", words, drawing, class_="text" if span else _aligned(head), colspan=span))
     return element("tr", *cells, class_=row.kind if row.kind == "total" else None)
 
 
@@ -141,8 +144,23 @@ def _aligned(head: doc.Column) -> str | None:
     return "n" if head.number else None
 
 
-def _words(cell: doc.Cell) -> doc.Words:
-    return cell.words if isinstance(cell, doc.Shaded) else cell
+def _drawing(cell: doc.Drawn) -> Markup:
+    """Draw a number, its interval and the reference on an axis of 120 units."""
+    low, high = cell.axis
+
+    def at(value: float) -> float:
+        return round(120 * (value - low) / (high - low), 1)
+
+    one, shapes = cell.estimate, []
+    if one.ci95 is not None:
+        ends = {"x1": at(one.ci95[0]), "x2": at(one.ci95[1]), "y1": 8, "y2": 8}
+        shapes.append(element("line", **ends, stroke="var(--series-0)", stroke_width=2))
+    if one.value is not None:
+        shapes.append(element("circle", cx=at(one.value), cy=8, r="3.5", fill="var(--series-0)"))
+    if cell.reference is not None:
+        diamond = f"M{at(cell.reference)} 2l4.5 6-4.5 6-4.5-6z"
+        shapes.append(element("path", d=diamond, fill="none", stroke="var(--series-1)", stroke_width="1.6"))
+    return element("svg", *shapes, class_="drawn", viewBox="0 0 120 16", width=120, height=16, aria_hidden="true")
 
 
 def _facts(facts: doc.Facts) -> Markup:

@@ -1,21 +1,30 @@
 """The tables of a document as LaTeX, for an article."""
 
+from collections.abc import Sequence
+
 import usvit.documents.document as doc
 from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
 from usvit.markup import latex_text
 
 
 def latex_tables(document: doc.Document) -> str:
-    """Render each table of a document as a table of LaTeX, with the package booktabs."""
+    """Render each table of a document as a table of LaTeX, with the package booktabs.
+
+    The caption of the first table holds the notes and paragraphs of the document's lead, because a table goes into an
+    article without its page.
+    """
     head = f"% {latex_text(document.title)}. Needs the package booktabs.\n"
-    return head + "".join(f"\n{_table(one)}" for one in doc.tables_of(document.sections))
+    lead = [_words(block.words) for block in document.lead if isinstance(block, doc.Note | doc.Paragraph)]
+    tables = enumerate(doc.tables_of(document.sections))
+    return head + "".join(f"\n{_table(one, lead if number == 0 else [])}" for number, one in tables)
 
 
-def _table(table: doc.Table) -> str:
+def _table(table: doc.Table, lead: Sequence[str]) -> str:
     heads = table.heads
-    caption = _words(table.caption) or latex_text(table.name)
+    caption = " ".join([_words(table.caption) or latex_text(table.name), *lead])
     lines = [
         r"\begin{table}",
+        r"  \centering",
         rf"  \caption{{{caption}}}",
         rf"  \begin{{tabular}}{{{''.join('r' if one.number else 'l' for one in heads)}}}",
         r"    \toprule",
@@ -23,7 +32,7 @@ def _table(table: doc.Table) -> str:
         r"    \midrule",
     ]
     for row in table.lines:
-        cells = [_cell(cell) for cell in row.cells]
+        cells = [_words(doc.cell_words(cell)) for cell in row.cells]
         if (left := len(heads) - len(cells)) > 0:
             cells[-1] = rf"\multicolumn{{{left + 1}}}{{l}}{{{cells[-1]}}}"
         lines.append(_line(cells))
@@ -38,10 +47,6 @@ def _head(title: str) -> str:
     """Set the letter p of a column of p-values as mathematics."""
     words = latex_text(title)
     return f"$p${words[1:]}" if words == "p" or words.startswith("p,") else words
-
-
-def _cell(cell: doc.Cell) -> str:
-    return _words(cell.words if isinstance(cell, doc.Shaded) else cell)
 
 
 def _words(words: doc.Words) -> str:

@@ -71,7 +71,7 @@ def _table(table: doc.Table) -> str:
     heads = table.heads
     lines = [_line(one.title for one in heads), "|" + "".join("---:|" if one.number else "---|" for one in heads)]
     for row in table.lines:
-        cells = [_cell(cell) for cell in row.cells]
+        cells = [_words(doc.cell_words(cell)) for cell in row.cells]
         if row.kind != "row":
             cells[0] = f"**{cells[0]}**"
         lines.append("| " + " | ".join([*cells, *[""] * (len(heads) - len(cells))]) + " |")
@@ -81,10 +81,6 @@ def _table(table: doc.Table) -> str:
 
 def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(map(markdown_text, cells)) + " |"
-
-
-def _cell(cell: doc.Cell) -> str:
-    return _words(cell.words if isinstance(cell, doc.Shaded) else cell)
 
 
 def _figures(figures: Sequence[doc.Figure], files: Mapping[str, str]) -> str:

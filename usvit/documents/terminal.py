@@ -48,7 +48,7 @@ def _table(table: doc.Table) -> list[str]:
     lines = [[heads[number].title for number in kept]]
     indent = "  " if any(row.kind == "group" for row in rows) else ""
     for row in rows:
-        cells = [_cell(row.cells[number]) for number in kept if number < len(row.cells)]
+        cells = [terminal_words(doc.cell_words(row.cells[number])) for number in kept if number < len(row.cells)]
         lines.append([(indent if row.kind != "group" else "") + cells[0], *cells[1:]])
     whole = [line for line in lines if len(line) == len(kept)]
     widths = [max(len(line[at]) for line in whole) for at in range(len(kept))]
@@ -63,7 +63,7 @@ def _plain(rows: Sequence[doc.TableRow], number: int) -> bool:
         isinstance(part, doc.Quantity)
         for row in rows
         if number < len(row.cells)
-        for part in doc.inline(_words(row.cells[number]))
+        for part in doc.inline(doc.cell_words(row.cells[number]))
     )
 
 
@@ -75,14 +75,6 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
         text = cell if at or len(cell) <= width else f"{cell[: width - 2]}.."
         shown.append(text.rjust(width) if right[at] and len(cells) == len(widths) else text.ljust(width))
     return "  ".join(shown).rstrip()
-
-
-def _words(cell: doc.Cell) -> doc.Words:
-    return cell.words if isinstance(cell, doc.Shaded) else cell
-
-
-def _cell(cell: doc.Cell) -> str:
-    return terminal_words(_words(cell))
 
 
 def terminal_words(words: doc.Words) -> str:

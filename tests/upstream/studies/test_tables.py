@@ -8,7 +8,7 @@ import pytest
 from tests.records.contents import content
 from tests.upstream.studies.conftest import CHAIN, CONTENT, study_of
 from usvit.upstream.records.study import StudyRecord
-from usvit.upstream.studies import formatters
+from usvit.upstream.studies.document import study_document
 from usvit.upstream.studies.plan import make_plan
 from usvit.upstream.studies.specification import StudyConfig
 from usvit.upstream.studies.state import open_study
@@ -271,7 +271,8 @@ def test_a_run_on_the_pre_training_data_of_a_foundation_model_is_named_above_all
     accuracies = {(0, "timm:test_resnet"): 0.5, (0, "timm:test_vit"): 0.6}
     record = StudyRecord.model_validate(filled(tmp_path / "a", accuracies, figures={"contamination": [CONTAMINATION]}))
     assert len(record.contamination) == 2
-    assert all("CONTAMINATED" in line and "bus_bra" in line for line in formatters.caveats(record)[:2])
+    lead = [block.words for block in study_document(record).lead[:2]]
+    assert all("CONTAMINATED" in line and "bus_bra" in line for line in lead)
     clean = filled(tmp_path / "b", accuracies)
     assert "contamination" not in clean
 

@@ -85,15 +85,17 @@ def _folder_of(folder: Path, name: str, scale: str) -> Path:
 
 
 def _print(outcome: "StudyOutcome", dry_run: bool, json_: bool) -> None:
+    from usvit.documents import terminal_text
     from usvit.files import read_json
-    from usvit.upstream.studies import terminal
+    from usvit.upstream.studies import study_document
 
     if dry_run:
         print("\n".join(run.id for run in outcome.record.runs))
     elif json_:
         print(json.dumps(read_json(outcome.path / "study.json"), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        print(f"{terminal(outcome.record)}\n\npage: {outcome.page}")
+        text = terminal_text(study_document(outcome.record))
+        print(f"{outcome.record.title}\n{text}\n\npage: {outcome.page}")
 
 
 def _list(paper: str | None, json_: bool) -> None:

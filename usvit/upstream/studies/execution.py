@@ -9,10 +9,9 @@ from usvit.errors import UsvitError
 from usvit.files import csv_text, write_text
 from usvit.progress import Progress
 from usvit.upstream.records.study import StudyRecord, StudyRun
+from usvit.upstream.studies.document import failures, write_pages
 from usvit.upstream.studies.engines import Engine
-from usvit.upstream.studies.formatters import failures
 from usvit.upstream.studies.pace import Pace
-from usvit.upstream.studies.pages import write_pages
 from usvit.upstream.studies.plan import StudyPlan
 from usvit.upstream.studies.state import StudyDir, now, open_study
 from usvit.upstream.studies.steps import replaced

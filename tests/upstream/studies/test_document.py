@@ -4,11 +4,19 @@ import re
 
 import pytest
 
+from usvit.documents import Drawn, Table, TableRow, terminal_text
 from usvit.upstream.records.study import StudyCorrelation
-from usvit.upstream.studies import formatters
-from usvit.upstream.studies.pages import write_pages
+from usvit.upstream.studies.document import study_document, write_pages
 
 HOSTILE = '<script>alert(1)</script> & "quotes" | pipes | 100% $x_1$ {braces} \\input{x} [a](javascript:b) `tick`'
+
+
+def results(record) -> Table:
+    return study_document(record).sections[0].blocks[0]
+
+
+def lead(record) -> list[str]:
+    return [block.words for block in study_document(record).lead]
 
 
 @pytest.fixture
@@ -36,18 +44,19 @@ def test_html_escapes_every_text_and_asks_nothing_of_the_network(hostile, tmp_pa
 
 def test_markdown_keeps_its_columns_whatever_a_cell_holds(hostile, tmp_path):
     write_pages(tmp_path, hostile)
-    lines = [line for line in (tmp_path / "study.md").read_text().splitlines() if line.startswith("|")]
-    assert len(lines) == 2 + len(hostile.table)
+    text = (tmp_path / "study.md").read_text()
+    lines = [line for line in text.partition("\n## Runs\n")[0].splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + 1 + len(hostile.table), "with the heading of a group"
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
-    assert not re.search(r"(?<!\\)<script", (tmp_path / "study.md").read_text())
+    assert not re.search(r"(?<!\\)<script", re.sub(r"^```\n.*?^```\n", "", text, flags=re.M | re.S)), "outside code"
 
 
 def test_latex_keeps_its_columns_and_runs_no_command_of_a_cell(hostile, tmp_path):
     write_pages(tmp_path, hostile)
     tex = (tmp_path / "study.tex").read_text()
     assert "\\input" not in tex and "\\textbackslash{}input\\{x\\}" in tex
-    rows = [line for line in tex.splitlines() if line.endswith("\\\\")]
-    assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(formatters.grid(hostile)[0]) - 1}
+    rows = [line for line in tex.splitlines() if line.endswith("\\\\") and "\\multicolumn" not in line]
+    assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(results(hostile).columns) - 1}
     assert len(re.findall(r"(?<!\\)%", tex)) == 1, "only our own comment is one"
 
 
@@ -59,16 +68,25 @@ def test_the_same_state_gives_the_same_bytes(finished, tmp_path):
 
 
 def test_ours_stands_beside_the_papers_in_the_papers_unit(finished):
-    header, lines = formatters.grid(finished.record)
-    vit = dict(zip(header, lines[1], strict=False))
-    assert vit["row"] == "Tiny/8" and re.fullmatch(r"\d+\.\d \[\d+\.\d, \d+\.\d\] %", vit["accuracy"])
-    assert re.fullmatch(r"0\.\d{3} \[0\.\d{3}, 0\.\d{3}\]", vit["AUC, macro one vs rest"])
-    assert lines[1].count("35%") == 1 and lines[1].count("0.99") == 1
-    of_accuracy = header.index("accuracy")
-    assert header[of_accuracy + 1 : of_accuracy + 4] == ["paper", "difference", "within"]
-    ours, _, difference, within = lines[1][of_accuracy : of_accuracy + 4]
-    assert float(difference) == pytest.approx(float(ours.split()[0]) - 35, abs=0.06) and within in ("yes", "no")
-    assert lines[0][of_accuracy + 1 : of_accuracy + 4] == ["–"] * 3, "the paper prints nothing of the other"
+    table = results(finished.record)
+    header = [head.title for head in table.heads]
+    _, vit = (row.cells for row in table.lines)
+    at, area = header.index("accuracy (%)"), header.index("AUC, macro one vs rest")
+    assert vit[0] == "Tiny/8" and header[at + 1 : at + 4] == ["Paper", "Difference", "Within"]
+    value = finished.record.table[1].figures["accuracy"].value
+    ours, paper, difference, within = vit[at : at + 4]
+    assert isinstance(ours, Drawn) and ours.words.estimate.value == pytest.approx(100 * value)
+    assert paper == "35%" and ours.reference == 0.35
+    assert float(difference) == pytest.approx(100 * value - 35, abs=0.06) and within in ("yes", "no")
+    assert vit[area].words.estimate is finished.record.table[1].figures["auc_macro_ovr"] and vit[area + 1] == "0.99"
+    assert table.lines[0].cells[at + 1 : at + 4] == ("–", "–", "–"), "the paper prints nothing of the other"
+
+
+def test_a_cell_draws_ours_with_its_interval_and_the_papers(finished, tmp_path):
+    html = write_pages(tmp_path, finished.record).read_text()
+    drawings = re.findall(r'<svg class="drawn".*?</svg>', html)
+    assert len(drawings) == 6 and all(one.count("<line") == one.count("<circle") == 1 for one in drawings)
+    assert sum("<path" in one for one in drawings) == 2 and "Diamond: the paper&#39;s." in html
 
 
 def test_without_a_paper_there_are_no_columns_for_it(finished):
@@ -76,32 +94,45 @@ def test_without_a_paper_there_are_no_columns_for_it(finished):
     for line in record.table:
         for figure in line.figures.values():
             figure.paper = figure.within = figure.difference = None
-    assert formatters.grid(record)[0] == [
-        "row",
-        "images",
-        "accuracy",
+    assert [head.title for head in results(record).heads] == [
+        "Row",
+        "Model",
+        "Test images",
+        "Groups",
+        "accuracy (%)",
         "AUC, macro one vs rest",
         "sensitivity, positive",
     ]
 
 
 def test_what_must_be_known_comes_first(finished):
-    said = formatters.caveats(
-        finished.record.model_copy(update={"other_dataset": "phantom", "changed": ["train.steps=2"]})
-    )
+    said = lead(finished.record.model_copy(update={"other_dataset": "phantom", "changed": ["train.steps=2"]}))
     assert "not on the paper's data" in said[0] and "train.steps=2" in said[1] and "not said" in said[2]
     assert any("24 groups" in line or "groups only" in line for line in said[3:]), said
 
 
 def test_a_tolerance_stands_in_the_head_of_its_column_in_the_columns_unit(finished):
-    column = finished.record.columns[0].model_copy(update={"title": "ImageNet", "tolerance": 0.003})
-    assert formatters.title(column) == "ImageNet (±0.3)"
-    assert formatters.title(column.model_copy(update={"percent": False, "tolerance": 1.5})) == "ImageNet (±1.5)"
+    def heads(**changes):
+        column = finished.record.columns[0].model_copy(update={"title": "ImageNet", **changes})
+        record = finished.record.model_copy(update={"columns": [column]})
+        return [head.title for head in results(record).heads]
+
+    assert "ImageNet (%, ±0.3)" in heads(tolerance=0.003)
+    assert "ImageNet (±1.5)" in heads(percent=False, tolerance=1.5)
 
 
 def test_a_tiny_study_says_so_first_and_compares_nothing(finished):
-    said = formatters.caveats(finished.record.model_copy(update={"scale": "tiny"}))
+    said = lead(finished.record.model_copy(update={"scale": "tiny"}))
     assert said[0].startswith("Tiny networks on generated images") and "say nothing about the paper" in said[0]
+
+
+def test_a_missing_figure_is_a_dash_and_its_reason_stands_below(finished):
+    record = finished.record.model_copy(deep=True)
+    one = record.table[0].figures["accuracy"]
+    one.value, one.ci95, one.reason = None, None, "the row has no run for it"
+    assert "–" in results(record).lines[0].cells
+    missing = study_document(record).sections[0].blocks[1]
+    assert missing.blocks[0].rows == [("Tiny ResNet, accuracy", "the row has no run for it")]
 
 
 def test_correlations_stand_below_the_table_by_the_titles_of_their_columns(finished, tmp_path):
@@ -109,22 +140,23 @@ def test_correlations_stand_below_the_table_by_the_titles_of_their_columns(finis
     found = StudyCorrelation(columns=pair, n=100, pearson=0.304, spearman=None)
     record = finished.record.model_copy(update={"correlations": [found]})
     write_pages(tmp_path, record)
-    shown = " ".join(formatters.terminal(record).split())
-    assert "column with pairs Pearson's r Spearman's ρ accuracy sensitivity, positive 100 0.30 –" in shown
+    shown = " ".join(terminal_text(study_document(record)).split())
+    assert "Column With Pairs Pearson's r Spearman's ρ accuracy sensitivity, positive 100 0.30 –" in shown
     assert "| accuracy | sensitivity, positive | 100 | 0.30 | – |" in (tmp_path / "study.md").read_text()
     assert '<td class="n">0.30</td>' in (tmp_path / "study.html").read_text()
 
 
 @pytest.mark.parametrize(("given", "said"), [([0], "0"), ([0, 1, 7, 8], "0, 1, 7, 8"), ([1, 2, 3, 4], "1 to 4")])
 def test_many_seeds_are_named_as_a_range(finished, given, said):
-    assert formatters.seeds(finished.record.model_copy(update={"seeds": given})) == said
+    document = study_document(finished.record.model_copy(update={"seeds": given}))
+    assert ("Seeds", said) in document.sections[-1].blocks[1].rows
 
 
 def test_groups_and_notes_of_rows_are_shown(finished, tmp_path):
     record = finished.record.model_copy(deep=True)
     for row in record.table:
         row.group, row.note = "BUSI", "An erratum."
-    header, lines = formatters.grid(record)
-    assert header[0] == "" and [line[0] for line in lines] == ["BUSI", "BUSI"]
+    lines = results(record).lines
+    assert lines[0] == TableRow(("BUSI",), "group") and [line.kind for line in lines[1:]] == ["row", "row"]
     html = write_pages(tmp_path, record).read_text()
-    assert html.count("An erratum.") == 2 and html.count("<td>BUSI</td>") == 1, "a heading stands once"
+    assert html.count("An erratum.") == 2 and html.count(">BUSI</th>") == 1, "a heading stands once"
