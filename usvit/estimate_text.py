@@ -85,9 +85,9 @@ def clear_of(number: float, *limits: float, digits: int = 3, sign: str = "") -> 
     return texts[0]
 
 
-def clear_of_zero(digits: int = 3) -> Callable[[float], str]:
+def clear_of_zero(digits: int = 3, sign: str = "") -> Callable[[float], str]:
     """Return the function that formats the end of an interval so that rounding does not move it to or across 0."""
-    return lambda number: clear_of(number, 0.0, digits=digits)
+    return lambda number: clear_of(number, 0.0, digits=digits, sign=sign)
 
 
 BRACKETS = Style()

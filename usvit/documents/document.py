@@ -5,10 +5,10 @@ A builder makes one ``Document`` from a record. ``html_page``, ``markdown_docume
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from usvit.estimate_text import HasInterval
+from usvit.estimate_text import HasInterval, Style, clear_of_zero, estimate_text, fixed
 
 if TYPE_CHECKING:
     from usvit.documents.svg import Plot
@@ -35,8 +35,17 @@ class Quantity:
 
     estimate: HasInterval
     digits: int = 3
-    interval: bool = True
-    """Whether the interval is written."""
+    signed: bool = False
+    """Whether a positive number has a sign, as a change has."""
+
+    def style(self, style: Style) -> Style:
+        """Return a renderer's style with the digits and the sign of this number."""
+        sign = "+" if self.signed else ""
+        return replace(style, number=fixed(self.digits, sign), end=clear_of_zero(self.digits, sign))
+
+    def text(self, style: Style) -> str:
+        """Return the number with its interval in a renderer's style."""
+        return estimate_text(self.estimate, self.style(style))
 
 
 Words = str | int | Span | HasInterval | Quantity | None | tuple["Words", ...]

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 import usvit.documents.document as doc
 from usvit.documents.svg import LegendEntry
-from usvit.estimate_text import Style, clear_of_zero, fixed, interval_text
+from usvit.estimate_text import WORDS, interval_text
 from usvit.markup import html_element as element
 
 MOST_BESIDE = 6
@@ -243,10 +243,8 @@ def _quantity(quantity: doc.Quantity) -> Markup:
     one = quantity.estimate
     if one.value is None:
         return element("span", "undefined", class_="unit", title=one.reason)
-    number = Markup(f"{one.value:.{quantity.digits}f}")
-    style = Style(fixed(quantity.digits), between=" to ", end=clear_of_zero(quantity.digits))
-    if not quantity.interval:
-        return number
+    style = quantity.style(WORDS)
+    number = Markup(style.number(one.value))
     if interval := interval_text(one, style):
         return number + " " + element("span", interval, class_="ci")
     return number + " " + element("span", "no interval", class_="unit", title=one.reason) if one.reason else number

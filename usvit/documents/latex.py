@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import usvit.documents.document as doc
-from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
+from usvit.estimate_text import Style
 from usvit.markup import latex_text
 
 
@@ -60,10 +60,7 @@ def _part(part: str | int | doc.Span | doc.Quantity) -> str:
         case int():
             return f"{part:,}"
         case doc.Quantity():
-            digits = part.digits
-            end = clear_of_zero(digits)
-            style = Style(fixed(digits), " (", "--", ")", end=end, between_negative=" to ")
-            return estimate_text(part.estimate, style)
+            return part.text(Style(before=" (", between="--", after=")", between_negative=" to "))
         case doc.Span(kind="strong" | "bad"):
             return rf"\textbf{{{latex_text(part.text)}}}"
         case doc.Span(kind="code"):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import usvit.documents.document as doc
-from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
+from usvit.estimate_text import WORDS
 from usvit.markup import markdown_code, markdown_text
 
 
@@ -100,7 +100,7 @@ def _part(part: str | int | doc.Span | doc.Quantity) -> str:
         case int():
             return f"{part:,}"
         case doc.Quantity():
-            return markdown_text(_quantity(part))
+            return markdown_text(part.text(WORDS))
         case doc.Span(kind="code"):
             return markdown_code(part.text)
         case doc.Span(kind="strong" | "bad"):
@@ -109,11 +109,3 @@ def _part(part: str | int | doc.Span | doc.Quantity) -> str:
             return f"[{markdown_text(part.text)}](<{part.address}>)"
         case doc.Span():
             return markdown_text(part.text)
-
-
-def _quantity(quantity: doc.Quantity) -> str:
-    """``0.867 (0.812 to 0.901)``, ``undefined``."""
-    style = Style(fixed(quantity.digits), " (", " to ", ")", end=clear_of_zero(quantity.digits))
-    if not quantity.interval:
-        return "undefined" if quantity.estimate.value is None else style.number(quantity.estimate.value)
-    return estimate_text(quantity.estimate, style)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 import usvit.documents.document as doc
-from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
+from usvit.estimate_text import Style
 
 WIDEST = 48
 """Characters of the first column; a longer name is cut there."""
@@ -91,6 +91,4 @@ def _part(part: str | int | doc.Span | doc.Quantity) -> str:
         case doc.Span():
             return part.text
         case doc.Quantity():
-            digits = part.digits
-            style = Style(fixed(digits), end=clear_of_zero(digits), undefined="undefined: {reason}")
-            return estimate_text(part.estimate, style)
+            return part.text(Style(undefined="undefined: {reason}"))

@@ -7,4 +7,5 @@ from .listing import ListedStudy as ListedStudy
 from .listing import list_studies as list_studies
 from .listing import select_studies as select_studies
 from .shift.api import measure_shift as measure_shift
+from .shift.document import shift_document as shift_document
 from .shift.measurement import ShiftOutcome as ShiftOutcome

@@ -21,8 +21,8 @@ from usvit.upstream.config.study import ShiftSettings
 from usvit.upstream.records.shift import ShiftRecord
 from usvit.upstream.studies.engines import make_engine
 from usvit.upstream.studies.execution import execute
+from usvit.upstream.studies.shift.document import write_shift_page
 from usvit.upstream.studies.shift.figures import Judged, cells_of, judge, row_of, set_by_key
-from usvit.upstream.studies.shift.pages import write_shift_page
 from usvit.upstream.studies.shift.published import published_figures
 from usvit.upstream.studies.shift.sets import PHANTOM, JoinedSets
 from usvit.upstream.studies.shift.training import (
