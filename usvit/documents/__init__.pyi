@@ -30,11 +30,9 @@ from .document import muted as muted
 from .document import numbers as numbers
 from .document import spaced as spaced
 from .document import strong as strong
-from .html import environment as environment
 from .html import html_blocks as html_blocks
 from .html import html_page as html_page
 from .html import html_words as html_words
-from .html import page_values as page_values
 from .latex import latex_tables as latex_tables
 from .markdown import markdown_document as markdown_document
 from .svg import DASHES as DASHES

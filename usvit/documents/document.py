@@ -4,7 +4,7 @@ A builder makes one ``Document`` from a record. ``html_page``, ``markdown_docume
 ``terminal_text`` render it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -218,7 +218,7 @@ class Picture:
     """A data URI."""
     words: str
     """For those who cannot see it."""
-    caption: str = ""
+    caption: Words = ""
 
 
 @dataclass(frozen=True)
@@ -227,9 +227,11 @@ class Card:
 
     title: Words
     pictures: Sequence[Picture]
-    facts: Facts
+    facts: Facts = Facts(())
     missing: str = ""
     """Why there is no picture."""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """What a script of the page reads of it: attributes ``data-*``."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Documents as HTML: one page that needs no network and no script."""
 
+import base64
 import functools
+import hashlib
 from collections.abc import Iterable, Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -15,28 +17,31 @@ MOST_BESIDE = 6
 """Columns of a table whose intervals stand beside their numbers; with more columns, they stand below them."""
 
 
-def html_page(document: doc.Document, css: str = "") -> str:
-    """Render a document as a page: one file without script or network; the same document gives the same bytes.
+def html_page(document: doc.Document, css: str = "", script: str = "") -> str:
+    """Render a document as a page: one file that needs no network; the same document gives the same bytes.
 
     Args:
         document: the document.
         css: rules that only this page needs.
+        script: the only script that the page's security policy allows. The page says everything without it.
     """
-    return environment().get_template("page.html.j2").render(page_values(document), css=Markup(css))
-
-
-def page_values(document: doc.Document) -> dict[str, object]:
-    """Return the values of the template ``page.html.j2``, which a page with a script extends."""
-    return {
-        "document": document,
-        "research_use": doc.RESEARCH_USE,
-        "lead": html_blocks(document.lead),
-        "sections": html_blocks(document.sections),
-    }
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            document=document,
+            research_use=doc.RESEARCH_USE,
+            lead=html_blocks(document.lead),
+            sections=html_blocks(document.sections),
+            css=Markup(css),
+            script=Markup(script),
+            script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        )
+    )
 
 
 @functools.cache
-def environment() -> Environment:
+def _environment() -> Environment:
     """Return the templates of the frame of a page."""
     return Environment(
         loader=PackageLoader("usvit.documents"),
@@ -179,7 +184,8 @@ def _gallery(gallery: doc.Gallery) -> Markup:
     figures = [_figure(one, legend=not gallery.narrow) for one in gallery.figures]
     if not gallery.narrow:
         return element("div", *figures, class_="pair")
-    legend = _legend(gallery.figures[0].plot.legend, "legend row") if gallery.figures else Markup("")
+    entries = gallery.figures[0].plot.legend if gallery.figures else ()
+    legend = _legend(entries, "legend row") if entries else Markup("")
     return legend + element("div", *figures, class_="multiples")
 
 
@@ -208,13 +214,15 @@ def _card(card: doc.Card) -> Markup:
         element(
             "figure",
             Markup('<img src="{}" alt="{}">').format(one.uri, one.words),
-            element("figcaption", one.caption) if one.caption else "",
+            element("figcaption", html_words(one.caption)) if one.caption else "",
         )
         for one in card.pictures
     ]
     missing = element("span", card.missing, class_="unit") if card.missing else ""
     shown = element("div", *pictures, missing, class_="pictures")
-    return element("li", shown, element("p", html_words(card.title)), _facts(card.facts))
+    title = element("p", html_words(card.title)) if card.title else ""
+    facts = _facts(card.facts) if card.facts.rows else ""
+    return element("li", shown, title, facts, **{f"data_{name}": value for name, value in card.data.items()})
 
 
 def html_words(words: doc.Words) -> Markup:

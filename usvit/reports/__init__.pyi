@@ -1,3 +1,4 @@
+from .audit_document import audit_document as audit_document
 from .audit_page import AuditResult as AuditResult
 from .audit_page import audit as audit
 from .comparison import compare

@@ -32,12 +32,17 @@ def environment() -> Environment:
     return made
 
 
+def template_text(name: str) -> str:
+    """Return the text of a file of style or script."""
+    return (files("usvit.reports") / "templates" / name).read_text(encoding="utf-8")
+
+
 def script_of(name: str) -> dict[str, str]:
     """Return a page's ``script`` and its ``script_sha256``, by which the page's security policy allows it.
 
     The script is read from the package, because Jinja's loaders would treat it as a template.
     """
-    text = (files("usvit.reports") / "templates" / name).read_text(encoding="utf-8")
+    text = template_text(name)
     return {
         "script": Markup(text),
         "script_sha256": base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from usvit.cli import options as o
 from usvit.cli.settings import takes_options
 from usvit.config.own_table import TableSettings
 from usvit.errors import EXIT_PARTLY, UsvitError
-
-if TYPE_CHECKING:
-    from usvit.data.audit import Audit
 
 
 @takes_options()
@@ -36,8 +33,10 @@ def audit(
 
     Writes audit.json, a keep-list (keep.csv) and audit.html, a page for reviewing the pairs.
     """
+    from usvit.data.audit import choose_for_review
+    from usvit.documents import terminal_text
     from usvit.progress import make_progress
-    from usvit.reports import audit
+    from usvit.reports import audit, audit_document
 
     named = own.dataset(dataset)
     if named is None:
@@ -55,28 +54,8 @@ def audit(
     if json_:
         print(json.dumps(result.record.content(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        _print(result, folder)
+        print(terminal_text(audit_document(result, choose_for_review(result))))
+        print(f"keep-list: {folder / 'keep.csv'}")
+        print(f"page for review (contains image data): {folder / 'audit.html'}")
     if result.record.skipped:
         raise typer.Exit(EXIT_PARTLY)
-
-
-def _print(result: "Audit", folder: Path) -> None:
-    record = result.record
-    for bad in record.skipped:
-        print(f"could not be read: {bad.path}: {bad.reason}")
-    classes = ", ".join(f"{count} {label}" for label, count in record.class_counts.items())
-    print(f"{record.n_images} images: {classes}")
-    for difference in record.card_mismatch or ["agrees"]:
-        print(f"data card: {difference}")
-    for title, groups in (
-        ("identical images", record.exact_duplicates),
-        ("near-duplicates", record.duplicate_groups),
-        ("  with different labels", record.label_conflicts),
-        ("  in several data sets", record.contamination),
-    ):
-        print(f"{title:29} {len(groups):5} groups {sum(map(len, groups)):6} images")
-    for name, counts in record.flag_counts.items():
-        if any(counts.values()):
-            print(f"{name:29} {sum(counts.values()):5}: " + ", ".join(f"{n} {label}" for label, n in counts.items()))
-    print(f"keep-list: {record.keep.kept} kept, {record.keep.dropped} dropped: {folder / 'keep.csv'}")
-    print(f"page for review (contains image data): {folder / 'audit.html'}")

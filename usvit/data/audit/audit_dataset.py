@@ -22,6 +22,17 @@ from usvit.representation import Summarised
 from usvit.resources import usable_cores
 
 
+@dataclass(frozen=True)
+class ClassCount:
+    """Images of a class of a data set."""
+
+    dataset: str
+    label: str
+    found: int
+    stated: int | None
+    """Number that the data card states."""
+
+
 @dataclass(frozen=True, repr=False)
 class Audit(Summarised):
     """Findings of an audit; n is the number of rows of the manifest's table."""
@@ -37,6 +48,8 @@ class Audit(Summarised):
     """(n,) flags of each image."""
     sizes: NDArray[np.int64]
     """(n, 2) height and width in pixels."""
+    classes: list[ClassCount]
+    """Classes of each data set, with the numbers of its card."""
 
     def _facts(self) -> dict[str, object]:
         flagged = sum(bool(one) for one in self.flags)
@@ -46,7 +59,7 @@ class Audit(Summarised):
 def find_faults(manifest: Manifest, cards: list[DataCard], progress: Progress = NO_PROGRESS) -> Audit:
     """Examine every image of a manifest, and the near-duplicates among them.
 
-    ``usvit.reports.audit_page.audit_dataset`` also reads the data set and writes the findings.
+    ``usvit.audit`` also reads the data set and writes the findings.
 
     Args:
         manifest: The result of ``build_manifest``; a manifest read from a file lists no near-duplicates.
@@ -101,7 +114,7 @@ def find_faults(manifest: Manifest, cards: list[DataCard], progress: Progress = 
             **_constants(flags),
         },
     )
-    return Audit(manifest, record, keep, manifest.copies, found, sizes)
+    return Audit(manifest, record, keep, manifest.copies, found, sizes, _class_counts(table, manifest.classes, cards))
 
 
 def _examine(manifest: Manifest, progress: Progress) -> tuple[NDArray[np.int64], list[list[str]]]:
@@ -148,6 +161,17 @@ def _flag_counts(table: pd.DataFrame, classes: tuple[str, ...], found: list[list
         for name in names:
             counts[name][label] += 1
     return counts
+
+
+def _class_counts(table: pd.DataFrame, classes: tuple[str, ...], cards: list[DataCard]) -> list[ClassCount]:
+    found = []
+    for card in cards:
+        labels = table.label[table.dataset == card.name]
+        for label in classes:
+            n = int((labels == label).sum())
+            if n or label in card.classes:
+                found.append(ClassCount(card.name, label, n, card.classes.get(label)))
+    return found
 
 
 def _constants(module: ModuleType) -> dict[str, object]:
