@@ -1,9 +1,12 @@
-"""The status page of a node, from its status alone."""
+"""The document of a node's status: for its status page and for the terminal."""
 
-from jinja2 import ChoiceLoader, PackageLoader
+from collections.abc import Mapping
+from dataclasses import replace
 
-from usvit.node.records import NodeStatusRecord
-from usvit.reports import LOADERS, environment
+import usvit.documents as doc
+from usvit.node.records import NodePeerQueue, NodeStatusRecord
+from usvit.reports import duration
+from usvit.wording import listed, plural
 
 EVENTS = {
     "association_refused": "An association was refused",
@@ -22,15 +25,142 @@ EVENTS = {
     "retention_over_limit": "The folder is larger than retention.max_gb, and nothing may be deleted",
 }
 """Event of the audit log -> its words on the page; others appear by their names."""
+IMAGES = {
+    "stored": "received, not scored yet",
+    "scored": "scored",
+    "failed": "failed",
+    "ignored": "ignored by rule",
+    "expired": "deleted (retention)",
+}
+STUDIES = {
+    "open": "images arrive",
+    "ready": "complete, wait for a scorer",
+    "scoring": "being scored",
+    "done": "done",
+    "left_alone": "left alone",
+    "failed": "failed",
+}
+RESULTS = {"sr": "structured reports", "sc": "Secondary Captures", "gsps": "presentation states"}
 
 
 def node_page(status: NodeStatusRecord) -> str:
     """Render the status of a node as one HTML page without script or network access."""
-    loader = ChoiceLoader([PackageLoader("usvit.node"), *LOADERS])
-    template = environment().overlay(loader=loader).get_template("node.html.j2")
-    return template.render(
-        s=status, events=EVENTS, size=size_in_words, sick=[p for p in status.processes if not p.alive]
+    document = node_document(status)
+    return doc.html_page(replace(document, kind=f"{document.kind}. Reload the page for newer figures."))
+
+
+def node_document(status: NodeStatusRecord) -> doc.Document:
+    """Build the document of the status of a node: counts, names of the configuration and pseudonyms."""
+    return doc.Document(
+        title="Status of the node",
+        kind=f"{_time(status.time)} UTC",
+        lead=_lead(status),
+        sections=[_work(status), _speed(status), _deliveries(status), _disk(status), _problems(status)],
+        made_from=f"the files of the node (usvit {status.usvit_version})",
+        contents=False,
     )
+
+
+def _lead(status: NodeStatusRecord) -> list[doc.Block]:
+    """Say what is wrong."""
+    notes: list[doc.Block] = []
+    dead = [one.name for one in status.processes if not one.alive]
+    if not status.running:
+        notes.append(doc.Note(("The service does not run. Start it with ", doc.code("usvit node serve"), ".")))
+    elif dead:
+        notes.append(doc.Note(f"Not running at the moment: {listed(dead)}. The supervisor starts each again."))
+    needed = status.disk.min_free_bytes
+    if needed is not None and status.disk.free_bytes < needed:
+        until = size_in_words(needed)
+        notes.append(doc.Note(f"Too little free disk: images are refused with 0xA700 until {until} are free."))
+    notes += [
+        doc.Note(
+            (
+                f"{plural(one.gave_up, 'result')} for {one.peer} could not be delivered in time. The node keeps them: ",
+                *("send them again with ", doc.code("usvit node replay"), "."),
+            )
+        )
+        for one in status.deliveries
+        if one.gave_up
+    ]
+    return notes
+
+
+def _work(status: NodeStatusRecord) -> doc.DocumentSection:
+    kinds = (("Images", status.instances, IMAGES), ("Studies", status.studies, STUDIES))
+    rows = [row for kind in (*kinds, ("Results", status.results, RESULTS)) for row in _counts(*kind)]
+    blocks: list[doc.Block] = [
+        doc.Table("Images, studies and results", ["State or kind", *doc.numbers("Number")], rows)
+    ]
+    if status.missing_results:
+        missing = plural(status.missing_results, "result")
+        said = f"{missing} could not be made; the audit log and the database say why."
+        blocks.append(doc.Paragraph(said, small=True))
+    if status.oldest_study_seconds is not None:
+        waited = duration(status.oldest_study_seconds)
+        blocks.append(doc.Paragraph(f"The oldest study that is not done has waited for {waited}.", small=True))
+    return doc.DocumentSection("Images and studies", blocks, "work")
+
+
+def _counts(title: str, numbers: Mapping[str, int], words: Mapping[str, str]) -> list[doc.TableRow]:
+    rows = [doc.TableRow((words.get(name, name), number)) for name, number in numbers.items()]
+    return [doc.TableRow((title,), "group"), *rows]
+
+
+def _speed(status: NodeStatusRecord) -> doc.DocumentSection:
+    speed = status.throughput
+    rows = [
+        ("received", speed.received_minute, speed.received_hour),
+        ("scored", speed.scored_minute, speed.scored_hour),
+    ]
+    table = doc.Table("Throughput", ["Images", *doc.numbers("Last minute", "Last hour")], rows)
+    return doc.DocumentSection("Throughput", [table], "speed")
+
+
+def _deliveries(status: NodeStatusRecord) -> doc.DocumentSection:
+    block: doc.Block = doc.Paragraph("No peers are configured: results stay in the folder of the node.")
+    if status.deliveries:
+        heads = doc.numbers("Waiting", "Sent", "Committed", "Given up", "Dry run", "Oldest waits")
+        block = doc.Table("Deliveries", ["Peer", *heads, "Last error"], [_queue(one) for one in status.deliveries])
+    return doc.DocumentSection("Deliveries", [block], "queues")
+
+
+def _queue(one: NodePeerQueue) -> tuple[doc.Cell, ...]:
+    oldest = "–" if one.oldest_waiting_seconds is None else duration(one.oldest_waiting_seconds)
+    numbers = one.waiting, one.sent, one.committed, one.gave_up, one.dry_run
+    return one.peer, *numbers, oldest, "–" if one.last_error is None else one.last_error
+
+
+def _disk(status: NodeStatusRecord) -> doc.DocumentSection:
+    disk = status.disk
+    facts: list[tuple[str, doc.Words]] = [
+        ("Free disk", f"{size_in_words(disk.free_bytes)} of {size_in_words(disk.total_bytes)}"),
+        ("Images kept", size_in_words(disk.images_bytes)),
+        ("Results kept", size_in_words(disk.results_bytes)),
+    ]
+    facts += [] if disk.max_bytes is None else [("Limit of both", size_in_words(disk.max_bytes))]
+    facts += [(f"Process {one.name}", "runs" if one.alive else "does not run") for one in status.processes]
+    facts.append(("Metrics for Prometheus", doc.link("/metrics", "/metrics")))
+    return doc.DocumentSection("Disk and processes", [doc.Facts(facts)], "disk")
+
+
+def _problems(status: NodeStatusRecord) -> doc.DocumentSection:
+    block: doc.Block = doc.Paragraph("None.")
+    if status.problems:
+        rows: list[tuple[doc.Cell, ...]] = [
+            (
+                *(_time(one.time), EVENTS.get(one.event, one.event)),
+                *("–" if one.study is None else doc.code(one.study), one.detail or "–"),
+            )
+            for one in status.problems
+        ]
+        block = doc.Table("Last problems", ["Time (UTC)", "Event", "Study", "Detail"], rows)
+    return doc.DocumentSection("Last problems", [block], "problems")
+
+
+def _time(text: str) -> str:
+    """``2026-11-24T12:00:00+00:00`` -> ``2026-11-24 12:00:00``."""
+    return text[:19].replace("T", " ")
 
 
 def size_in_words(n_bytes: int | None) -> str:

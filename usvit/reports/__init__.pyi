@@ -8,6 +8,7 @@ from .content import best_steps as best_steps
 from .energy import energy_estimate as energy_estimate
 from .figures import loss_curves as loss_curves
 from .formatting import decimals as decimals
+from .formatting import duration as duration
 from .formatting import p_words as p_words
 from .formatting import usefulness as usefulness
 from .page import write_report

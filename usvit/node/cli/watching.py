@@ -2,14 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from usvit.cli import options as o
-
-if TYPE_CHECKING:
-    from usvit.node.records import NodeStatusRecord
 
 Config = Annotated[Path, typer.Argument(help="Configuration of the node, a YAML file.", metavar="CONFIG")]
 
@@ -19,13 +16,15 @@ def status(config: Config, json_: o.Json = False) -> None:
 
     It shows no name, id or UID of a patient; studies appear by their pseudonyms.
     """
+    from usvit.documents import terminal_text
     from usvit.node import node_status
+    from usvit.node.page import node_document
 
     found = node_status(config)
     if json_:
         print(json.dumps(found.content(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        _print_status(found)
+        print(terminal_text(node_document(found)))
 
 
 def doctor(
@@ -69,30 +68,3 @@ def mercure(
     from usvit.node import score_mercure_task
 
     print(score_mercure_task(in_dir, out_dir, model=model, device=device).notification.text)
-
-
-def _print_status(found: "NodeStatusRecord") -> None:
-    from usvit.node.page import size_in_words
-
-    dead = [one.name for one in found.processes if not one.alive]
-    print(f"service: {'runs' if found.running else 'does not run'}{f'; dead: {chr(44).join(dead)}' if dead else ''}")
-    for title, counts in (("images", found.instances), ("studies", found.studies), ("results", found.results)):
-        print(f"{title}: {', '.join(f'{name} {number:,}' for name, number in counts.items())}")
-    speed = found.throughput
-    print(
-        f"last minute: {speed.received_minute:,} images received, {speed.scored_minute:,} scored; last hour: "
-        f"{speed.received_hour:,} received, {speed.scored_hour:,} scored"
-    )
-    if found.oldest_study_seconds is not None:
-        print(f"oldest study that is not done: {found.oldest_study_seconds:.0f} s")
-    for one in found.deliveries:
-        queue = ", ".join(f"{name} {getattr(one, name):,}" for name in ("waiting", "sent", "committed", "gave_up"))
-        held = f", dry_run {one.dry_run:,}" if one.dry_run else ""
-        print(f"peer {one.peer}: {queue}{held}{f'; last error: {one.last_error}' if one.last_error else ''}")
-    disk = found.disk
-    print(
-        f"disk: {size_in_words(disk.free_bytes)} free, {size_in_words(disk.images_bytes)} images, "
-        f"{size_in_words(disk.results_bytes)} results"
-    )
-    for problem in found.problems[:5]:
-        print(f"problem: {problem.time} {problem.event} {problem.study or ''} {problem.detail}".rstrip())
