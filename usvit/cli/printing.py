@@ -5,18 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from usvit.estimate import Estimate
-    from usvit.records import ContaminationRecord, RunRecord
-
-
-def print_contamination(contaminations: "Sequence[ContaminationRecord] | None") -> None:
-    """Print the warning about tested data sets that a foundation model was pre-trained on, if there are any."""
-    if contaminations:
-        from usvit.data.splits import contamination_warning
-
-        print(contamination_warning(contaminations))
+    from usvit.records import RunRecord
 
 
 def with_interval(value: "Estimate", digits: int = 3) -> str:

@@ -139,6 +139,7 @@ def _disk(status: NodeStatusRecord) -> doc.DocumentSection:
         ("Results kept", size_in_words(disk.results_bytes)),
     ]
     facts += [] if disk.max_bytes is None else [("Limit of both", size_in_words(disk.max_bytes))]
+    facts.append(("Service", "runs" if status.running else "does not run"))
     facts += [(f"Process {one.name}", "runs" if one.alive else "does not run") for one in status.processes]
     facts.append(("Metrics for Prometheus", doc.link("/metrics", "/metrics")))
     return doc.DocumentSection("Disk and processes", [doc.Facts(facts)], "disk")

@@ -43,14 +43,14 @@ def test_a_transfer_prints_a_table_and_its_predictions_are_evaluated_and_compare
     fewshot = ["--how", "fewshot", "--set", "shots=[1, 3]", "--out", tmp_path / "few"]
     code, out, err = usvit(monkeypatch, capsys, "transfer", *images, *more, *fewshot)
     assert code == 0, err
-    assert "2 classes; 12 training, 4 validation and 16 test images" in out
+    assert "Training, validation, test: 12, 4, 16" in out and ": 2 classes, at 32 px" in out
     assert "1-shot" in out and "3-shot" in out and "25 % of part train" in out
     assert (
         "Warning: 4 images are too few for a reliable choice." in out
-        and "Warning: the initial weights are random (scratch)" in out
+        and "Warning: The initial weights are random (scratch)" in out
     )
-    assert "These intervals cover which training images are drawn; not which test images are" in out
-    assert "Interval over test images, for the first draw: 3-shot" in out
+    assert "The intervals cover which training images are drawn; not which test images are" in out
+    assert "The interval of the first draw is over test images" in out
     assert f"usvit evaluate {tmp_path / 'few' / 'predictions.csv'}" in out
 
     code, out, err = usvit(monkeypatch, capsys, "transfer", *images, *more, "--how", "knn", "--json", "--out", "knn")

@@ -1,7 +1,7 @@
 """The page of a run of ``usvit pretrain`` or ``usvit transfer``."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +30,20 @@ _NOT_FIGURES = {"fold", "step", "epoch", "lr", "images_per_second"}
 _SHOWN_CELLS = 40
 """Cells of a sweep on the page, and the chosen one."""
 _SHOWN_CLASSES = 20
+_FEW = 50
+"""With fewer validation images than this, the choice between several settings depends mostly on chance."""
 
 
 @dataclass(frozen=True)
 class UpstreamContent:
     """Content of the page in addition to ``run.json`` and the figures of the run."""
 
-    losses: dict[int, doc.Plot]
-    lineage: tuple[str, ...]
+    losses: Mapping[int, doc.Plot] = field(default_factory=dict)
+    lineage: tuple[str, ...] = ()
     """Earlier training of the initial weights, oldest stage first."""
-    n_seen: int
+    n_seen: int = 0
     """Number of pixel hashes on record, over all folds."""
-    unrecorded: str | None
+    unrecorded: str | None = None
     left_out: int = 0
     """Pre-training only: images excluded as near-duplicates of a data set's images, over all folds."""
     tried: doc.Plot | None = None
@@ -74,7 +76,7 @@ def write_upstream_report(run_dir: Path) -> Path:
             document = _pretraining(record, pretrained, _content(run_dir, record, pretraining=True))
         else:
             transferred = load_record(run_dir / "transfer.json", TransferRecord)
-            document = _transfer(record, transferred, _content(run_dir, record, pretraining=False))
+            document = transfer_document(record, transferred, _content(run_dir, record, pretraining=False))
         page = doc.html_page(document)
     path = run_dir / "report.html"
     write_text(path, page)
@@ -240,18 +242,37 @@ def _sources(record: RunRecord, content: UpstreamContent) -> doc.Table:
     return doc.Table("Images", ["Source", *heads], rows, f"The images that the network was trained on. {hashes}")
 
 
-def _transfer(record: RunRecord, result: TransferRecord, content: UpstreamContent) -> doc.Document:
+def transfer_document(
+    record: RunRecord, result: TransferRecord, content: UpstreamContent | None = None
+) -> doc.Document:
+    """Build the document of a transfer.
+
+    Args:
+        record: run.json.
+        result: transfer.json.
+        content: what the page shows of the other files; the terminal shows none of it.
+    """
+    shown = content or UpstreamContent()
     draws = any(line.first_draw for line in result.summary)
     results: list[doc.Block] = [_summary(result, draws=draws)]
+    if result.weights.source == "scratch":
+        results.insert(
+            0, doc.Note("The initial weights are random (scratch). Pass pre-trained weights with --weights.")
+        )
+    if draws:
+        covers = result.summary[0].accuracy.covers or "the draw of the training images alone"
+        said = f"The intervals cover {covers}. The interval of the first draw is over test images."
+        results.append(doc.Paragraph(said, small=True))
     results += [
         doc.Paragraph(f"{line.name}: {line.accuracy.warning}.", small=True)
         for line in result.summary
         if line.accuracy.warning
     ]
+    results += [*_coarse(result)]
     if result.recommended:
         results.append(_recommended(result.recommended))
-    results.append(_tried(result, content, draws=draws))
-    results += _lineage(content)
+    results.append(_tried(record, result, content, draws=draws))
+    results += _lineage(shown)
     sections = [doc.DocumentSection("Results", results, "results"), _transfer_images(result)]
     weights = result.weights
     began = "random initial weights (no upstream training)"
@@ -263,7 +284,20 @@ def _transfer(record: RunRecord, result: TransferRecord, content: UpstreamConten
         f"{f'Tuned: {result.tune}.' if result.how == 'finetune' else 'Its features were frozen.'} The test images were "
         "used once, after all choices had been made."
     )
-    return _document(record, content, f"Transfer: {result.how}", lead, sections, "transfer.json and results.csv")
+    return _document(record, shown, f"Transfer: {result.how}", lead, sections, "transfer.json and results.csv")
+
+
+def _coarse(result: TransferRecord) -> Iterator[doc.Paragraph]:
+    """Say how a retrieval does within coarse classes."""
+    for line in result.summary:
+        if line.coarse_accuracy is not None:
+            conditioned, oracle = (
+                "–" if value is None else decimals(value) for value in (line.map_conditioned, line.map_oracle)
+            )
+            yield doc.Paragraph(
+                f"{line.name}: mean average precision conditioned on the predicted coarse class {conditioned}, on the "
+                f"true one {oracle}; accuracy of the coarse class {decimals(line.coarse_accuracy)}."
+            )
 
 
 def _summary(result: TransferRecord, *, draws: bool) -> doc.Table:
@@ -278,11 +312,6 @@ def _summary(result: TransferRecord, *, draws: bool) -> doc.Table:
         rows.append(tuple(cells))
     first = result.summary[0].accuracy
     caption = f"On {plural(result.images.n_test, 'test image')}, with 95 % intervals: {first.method}"
-    if draws:
-        caption += (
-            f"; they cover {first.covers or 'the draw of the training images alone'}. First draw: the interval is "
-        )
-        caption += "over test images"
     heads = doc.numbers("Test accuracy", *(["First draw"] if draws else []), "Mean over classes")
     heads += doc.numbers("Mean average precision") if precise else ()
     return doc.Table("Test figures", ["What", *heads], rows, f"{caption}.")
@@ -308,12 +337,22 @@ def _recommended(found: Recommended) -> doc.DocumentSection:
     return doc.DocumentSection("Recommended upstream network", blocks)
 
 
-def _tried(result: TransferRecord, content: UpstreamContent, *, draws: bool) -> doc.DocumentSection:
+def _tried(
+    record: RunRecord, result: TransferRecord, content: UpstreamContent | None, *, draws: bool
+) -> doc.DocumentSection:
     on = result.images.chosen_on
+    said: list[doc.Block] = []
     if result.how in ("knn", "retrieval"):
         on = "the training images (leave-one-out)"
     elif on == "none":
         on = "no images, because there was only one setting"
+    elif (n := result.images.n_val) < _FEW:
+        of_card = (record.config.source or {}).get("name") == "data"
+        advice = "" if of_card else " Set source.val to a split, or source.val_share to a larger share."
+        said.append(doc.Note(f"{plural(n, 'image')} are too few for a reliable choice.{advice}"))
+    title, said = "Settings that were tried", [doc.Paragraph(f"Chosen on: {on}."), *said]
+    if content is None:
+        return doc.DocumentSection(title, said)
     shown: doc.Block = doc.Paragraph("Only one setting.")
     if content.tried:
         mean = ", mean over draws" if draws else ""
@@ -328,7 +367,7 @@ def _tried(result: TransferRecord, content: UpstreamContent, *, draws: bool) -> 
             if chosen or number < _SHOWN_CELLS
         ]
         shown = doc.Table("What was tried", ["Cell", *doc.numbers("Validation accuracy"), "Chosen"], rows, caption)
-    return doc.DocumentSection("Settings that were tried", [doc.Paragraph(f"Chosen on: {on}."), shown])
+    return doc.DocumentSection(title, [*said, shown])
 
 
 def _transfer_images(result: TransferRecord) -> doc.DocumentSection:
