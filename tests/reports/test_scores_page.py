@@ -13,7 +13,8 @@ from PIL import Image
 from tests.scoring.scored import CLASSES, JOB, POSITIVE, THRESHOLD, failed, many, portions, row
 from usvit.errors import UsvitError
 from usvit.reports.data_table import highest
-from usvit.reports.scores_page import ADVICE, write_scores_page
+from usvit.reports.scores_document import ADVICE
+from usvit.reports.scores_page import write_scores_page
 from usvit.scoring.items import FAILURES
 from usvit.scoring.tables.writer import write_tables
 

@@ -1,3 +1,4 @@
+from .document import NOT_RECORDED as NOT_RECORDED
 from .document import RESEARCH_USE as RESEARCH_USE
 from .document import Block as Block
 from .document import Card as Card
@@ -17,6 +18,7 @@ from .document import Note as Note
 from .document import Paragraph as Paragraph
 from .document import Picture as Picture
 from .document import Quantity as Quantity
+from .document import ScriptTable as ScriptTable
 from .document import Shaded as Shaded
 from .document import Span as Span
 from .document import Table as Table
@@ -32,6 +34,7 @@ from .document import spaced as spaced
 from .document import strong as strong
 from .html import html_blocks as html_blocks
 from .html import html_page as html_page
+from .html import html_pieces as html_pieces
 from .html import html_words as html_words
 from .latex import latex_tables as latex_tables
 from .markdown import markdown_document as markdown_document

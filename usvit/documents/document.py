@@ -154,6 +154,14 @@ class Table:
 
 
 @dataclass(frozen=True)
+class ScriptTable:
+    """A table whose rows a script of the page shows; a page without the script says which file holds them."""
+
+    name: str
+    file: str
+
+
+@dataclass(frozen=True)
 class Facts:
     """Labels, each with what is known."""
 
@@ -265,7 +273,8 @@ class DocumentSection:
 
 
 Block = (
-    Table | Facts | Paragraph | Note | Listing | CodeBlock | Figure | Gallery | Cards | Details | DocumentSection
+    Table | ScriptTable | Facts | Paragraph | Note | Listing | CodeBlock | Figure | Gallery | Cards | Details
+    | DocumentSection
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import base64
 import functools
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -25,15 +25,28 @@ def html_page(document: doc.Document, css: str = "", script: str = "") -> str:
         css: rules that only this page needs.
         script: the only script that the page's security policy allows. The page says everything without it.
     """
+    return "".join(html_pieces(document, css, script))
+
+
+def html_pieces(document: doc.Document, css: str = "", script: str = "", data: Iterable[Markup] = ()) -> Iterator[str]:
+    """Render a document as a page, in pieces; see ``html_page``.
+
+    Args:
+        document: the document.
+        css: rules that only this page needs.
+        script: the only script that the page's security policy allows.
+        data: elements that the script reads, such as the rows of tables; they are read while the page is written.
+    """
     return (
         _environment()
         .get_template("page.html.j2")
-        .render(
+        .generate(
             document=document,
             research_use=doc.RESEARCH_USE,
             lead=html_blocks(document.lead),
             sections=html_blocks(document.sections),
             css=Markup(css),
+            data=data,
             script=Markup(script),
             script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         )
@@ -63,6 +76,9 @@ def _block(block: doc.Block, level: int) -> Markup:
             return _section(block, level)
         case doc.Table():
             return _table(block)
+        case doc.ScriptTable():
+            said = f"The table needs JavaScript. The same rows are in {block.file}."
+            return element("div", element("p", said), data_table=block.name)
         case doc.Facts():
             return _facts(block)
         case doc.Paragraph():

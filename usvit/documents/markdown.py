@@ -39,6 +39,8 @@ def _block(block: doc.Block, level: int, files: Mapping[str, str]) -> str:
             return "\n\n".join(_blocks(block.blocks, level, files))
         case doc.Table():
             return _table(block)
+        case doc.ScriptTable():
+            return f"The rows are in {markdown_text(block.file)}."
         case doc.Facts():
             return "\n".join(f"- {markdown_text(name)}: {_words(words)}" for name, words in block.rows)
         case doc.Paragraph():

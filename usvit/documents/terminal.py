@@ -37,7 +37,7 @@ def _block(block: doc.Block) -> list[str]:
             return [f"{start}{terminal_words(one)}" for one in block.items]
         case doc.CodeBlock():
             return block.text.splitlines()
-        case doc.Figure() | doc.Gallery() | doc.Cards() | doc.Details():
+        case doc.ScriptTable() | doc.Figure() | doc.Gallery() | doc.Cards() | doc.Details():
             return []
 
 

@@ -26,8 +26,6 @@ from .scores_page import write_scores_page as write_scores_page
 from .sections.training import repeat_section as repeat_section
 from .sections.training import state_notes as state_notes
 from .sections.training import training_section as training_section
-from .templating import LOADERS as LOADERS
-from .templating import environment as environment
 from .thumbnails import may_show as may_show
 from .writer import Written, report, write_reports
 

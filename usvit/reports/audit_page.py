@@ -17,7 +17,7 @@ from usvit.files import OutputFolder, for_the_owner_alone, sha256_of_file, write
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.records import AuditRecord, load_record, save_record
 from usvit.reports.audit_document import audit_document
-from usvit.reports.templating import template_text
+from usvit.reports.static import static_text
 from usvit.reports.thumbnails import SIDE, jpeg_uri
 
 FILES = ("audit.json", "keep.csv", "audit.html")
@@ -107,7 +107,7 @@ def write_audit(result: Audit, out: Path, command: str) -> None:
         write_csv(partial / "keep.csv", result.keep)
         keep = sha256_of_file(partial / "keep.csv")
         document = audit_document(result, chosen, pictures, command=command, keep_sha256=keep)
-        write_text(partial / "audit.html", html_page(document, template_text("audit.css"), template_text("audit.js")))
+        write_text(partial / "audit.html", html_page(document, static_text("audit.css"), static_text("audit.js")))
 
 
 def _output_folder(out: Path) -> OutputFolder:

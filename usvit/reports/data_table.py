@@ -6,7 +6,7 @@
 import base64
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,12 +99,29 @@ class DataTable:
         """Number of rows on the page."""
         return int(self.shown.sum())
 
-    @property
-    def spec(self) -> Markup:
-        """Columns and sort column for the script, as JSON."""
+    def elements(self, name: str, caption: str, file: str, shown: Mapping[str, Any]) -> Iterator[Markup]:
+        """Yield the elements of JSON that the page's script reads, in pieces: how the table is shown, and its rows.
+
+        Args:
+            name: the name of the ``ScriptTable`` in the document.
+            caption: what the table shows.
+            file: the file that holds all rows.
+            shown: ``positive`` (the class), ``threshold`` and ``tools`` (whether rows can be filtered).
+        """
         keys = [one.key for one in self.columns]
         sort = keys.index(self.sort) if self.sort else -1
-        return escaped_json({"columns": [[one.title, one.kind] for one in self.columns], "sort": sort})
+        rest = ""
+        if self.n_shown < self.n_rows:
+            which = f"{self.n_shown:,} {'highest' if self.sort else 'first'}"
+            rest = f" Of {self.n_rows:,} rows, the {which} are on this page; {file} holds all of them."
+        columns = [[one.title, one.kind] for one in self.columns]
+        spec = {**shown, "columns": columns, "sort": sort, "caption": caption, "rest": rest}
+        parts = [("spec", iter([escaped_json(spec)])), ("rows", self.rows())]
+        parts += [("pictures", self.thumbnails)] if self.n_pictured else []
+        for part, pieces in parts:
+            yield Markup('<script type="application/json" id="{}-{}">').format(name, part)
+            yield from pieces
+            yield Markup("</script>\n")
 
     def rows(self) -> Iterator[Markup]:
         """Yield the JSON of an array of rows, each an array of cells, in pieces."""

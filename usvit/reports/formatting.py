@@ -4,14 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jinja2 import Undefined
-
 from usvit.data.splits import contamination_warning
+from usvit.documents import NOT_RECORDED
 from usvit.estimate import Estimate
-from usvit.estimate_text import WORDS, clear_of, estimate_text, fixed, interval_text
+from usvit.estimate_text import WORDS, clear_of, estimate_text, fixed
 from usvit.records import ContaminationRecord, DecisionCurve, MeanSd
-
-NOT_RECORDED = "not recorded"
 
 
 def contaminated_sentence(found: Iterable[ContaminationRecord] | None) -> str | None:
@@ -23,11 +20,6 @@ def decimals(value: Any, digits: int = 3) -> str:
     """``0.8667`` -> ``0.867``; accepts a number or a value with its interval."""
     number = value.value if isinstance(value, Estimate) else value
     return absent(number) or f"{number:.{digits}f}"
-
-
-def interval(value: Any, digits: int = 3) -> str:
-    """``0.812 to 0.901``, the 95 % interval of a value; empty if it has none."""
-    return interval_text(value, replace(WORDS, number=fixed(digits))) if isinstance(value, Estimate) else ""
 
 
 def estimate(value: Estimate, digits: int = 3) -> str:
@@ -79,7 +71,7 @@ def duration(seconds: Any) -> str:
 
 def absent(value: Any) -> str:
     """Return ``NOT_RECORDED`` for an absent value, otherwise an empty string."""
-    return NOT_RECORDED if value is None or isinstance(value, Undefined) else ""
+    return NOT_RECORDED if value is None else ""
 
 
 def usefulness(curve: DecisionCurve) -> str:

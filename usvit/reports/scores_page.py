@@ -3,64 +3,25 @@
 The page contains only what the tables contain.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
-from usvit.data.audit import MEANINGS
-from usvit.documents import Plot
+from usvit.documents import Figure, html_pieces
 from usvit.errors import UsvitError
 from usvit.files import atomic
 from usvit.records import SummaryRecord, load_record
 from usvit.reports.data_table import DataColumn, DataTable, highest, parquet_portions
 from usvit.reports.figures_scores import novelty_plot, probability_plot, quality_plot
-from usvit.reports.templating import environment, script_of
-from usvit.wording import listed
+from usvit.reports.scores_document import UNITS, ScoreTables, scores_document
+from usvit.reports.static import static_text
 
 MAX_ROWS, MAX_THUMBNAILS = 20_000, 2_000
 """Limits of the page; the tables hold all rows. Of more rows, the page shows those with the highest probability."""
-FLAG_MEANINGS = {
-    "text": "burned-in text: side, position, manufacturer, possibly a name",
-    "doppler": "colour Doppler: box or flow in the image, or a region in the header",
-    "dual_view": "two views side by side, according to the image or the header",
-    "m_mode": "an M-mode trace, according to the header",
-    "spectral": "a spectral Doppler trace, according to the header",
-    "burned_in": "burned-in text, according to the header",
-    "assumed_range": "more than 8 bits per value: the file does not state how many are in use, so the brightness is "
-    "that of the largest value",
-}
-"""Flags that a header can raise; and ``text``, which can name a patient in files from a clinic."""
-ADVICE = {
-    "not_found": "check whether it was moved, or correct the list",
-    "unreadable": "check its permissions; copy it again",
-    "empty": "export it again",
-    "not_an_image": "nothing, if it is not an image; else convert it to PNG",
-    "no_pixels": "nothing",
-    "truncated": "export or copy it again",
-    "damaged": "open it in a viewer; export it again without compression",
-    "too_large": "inspect it separately, with care",
-    "unsupported_syntax": "export it uncompressed or in another transfer syntax",
-    "unsupported_pixels": "export it with 8 bits, as RGB or MONOCHROME2; convert a picture to PNG",
-    "unknown_range": "save it with 8 bits",
-    "several_frames": "save each picture as a file",
-    "no_such_frame": "number the frames of the list from 0",
-    "timeout": "use a longer --timeout",
-    "crashed": "use a larger --memory-gb; otherwise export it uncompressed",
-    "changed_since_scoring": "find out what replaced it; score it again into another folder",
-    "loop": "nothing: the target of the link was found elsewhere",
-    "archive": "unpack it (with its password)",
-}
-"""Code of a failure -> advice for the user."""
-PRODUCTS = {
-    "sr": ("structured report", "dicom/<image>-sr.dcm"),
-    "sc": ("Secondary Capture", "dicom/<image>-sc.dcm"),
-    "gsps": ("presentation state", "dicom/<image>-gsps.dcm"),
-    "overlay": ("overlay", "overlays/<image>-<frame>.png"),
-}
-"""Kind of product -> (name, path)."""
 
 
 def write_scores_page(
@@ -92,19 +53,28 @@ def write_scores_page(
     out = Path(out)
     summary = load_record(out / "summary.json", SummaryRecord, "usvit score writes it when all tables are complete.")
     try:
-        content = _content(out, summary, iter(thumbnails), max_rows, max_thumbnails)
+        values = _values(out / "scores.parquet", summary.positive_class)
+        tables = _tables(out, summary, values, iter(thumbnails), max_rows, max_thumbnails)
+        plots = _plots(values, summary.positive_class, summary) if len(values["calibrated"]) else []
+        document = scores_document(summary, tables, plots)
+        style, script = static_text("scores.css"), static_text("scores.js")
         with atomic(out / "scores.html") as file:
-            for piece in environment().get_template("scores.html.j2").generate(content):
+            for piece in html_pieces(document, style, script, _data(summary, tables)):
                 file.write(piece.encode("utf-8"))
     except (ValueError, KeyError, FileNotFoundError) as error:  # pyarrow's and pandas' own errors are ValueErrors
         raise UsvitError(f"The tables in {out} cannot be read: {' '.join(str(error).split())}.") from error
     return out / "scores.html"
 
 
-def _content(out: Path, summary: SummaryRecord, thumbnails: Any, max_rows: int, max_thumbnails: int) -> dict[str, Any]:
-    positive, threshold, members = summary.positive_class, summary.threshold.value, summary.model.members
-    values = _values(out / "scores.parquet", positive)
-    first = next(thumbnails, None)
+def _tables(
+    out: Path,
+    summary: SummaryRecord,
+    values: Mapping[str, NDArray[Any]],
+    thumbnails: Iterator[tuple[str, int, bytes]],
+    max_rows: int,
+    max_thumbnails: int,
+) -> ScoreTables:
+    positive, first = summary.positive_class, next(thumbnails, None)
     images = DataTable.of_parquet(
         out / "scores.parquet",
         _image_columns(positive, summary, with_path=bool(values["has_path"])),
@@ -113,31 +83,25 @@ def _content(out: Path, summary: SummaryRecord, thumbnails: Any, max_rows: int, 
     )
     if first is not None:
         images.picture(first, thumbnails, highest(values["calibrated"], min(max_rows, max_thumbnails)))
-    return {
-        "summary": summary,
-        "counts": summary.counts,
-        "positive": positive,
-        "model": summary.model,
-        "members": members,
-        "runs": listed(dict.fromkeys(one.run for one in members if one.run)),
-        "name": listed(dict.fromkeys(one.architecture for one in members)),
-        "threshold": threshold,
-        "rate": summary.model.novelty.in_distribution if summary.model.novelty else None,
-        "most_failures": max((one.rows for one in summary.failures.values()), default=1),
-        "plots": _plots(values, positive, summary) if len(values["calibrated"]) else [],
-        "meanings": MEANINGS | FLAG_MEANINGS,
-        "products": PRODUCTS,
-        "advice": ADVICE,
-        "images": images,
-        "groups": {
-            unit: DataTable.of_csv(
-                out / f"{unit}.csv", _group_columns(unit, positive), max_rows, sort=f"mean_calibrated_{positive}"
-            )
-            for unit in ("patients", "studies")
-        },
-        "failed": DataTable.of_csv(out / "failures.csv", _FAILED, max_rows),
-        **script_of("scores.js"),
+    groups = {
+        unit: DataTable.of_csv(
+            out / f"{unit}.csv", _group_columns(unit, positive), max_rows, sort=f"mean_calibrated_{positive}"
+        )
+        for unit in UNITS
     }
+    return ScoreTables(images, groups, DataTable.of_csv(out / "failures.csv", _FAILED, max_rows))
+
+
+def _data(summary: SummaryRecord, tables: ScoreTables) -> Iterator[Markup]:
+    """Yield what the page's script reads of each table: how it is shown, its rows, and thumbnails."""
+    shown = {"positive": summary.positive_class, "threshold": summary.threshold.value}
+    yield from tables.images.elements("images", "One row per image.", "scores.csv", {**shown, "tools": True})
+    for name, table in tables.groups.items():
+        if table.n_rows:
+            yield from table.elements(name, f"One row per {UNITS[name]}.", f"{name}.csv", shown)
+    if summary.failures:
+        caption = "One row per failure; a row without a frame number concerns the whole file."
+        yield from tables.failures.elements("failures", caption, "failures.csv", {"positive": "", "threshold": None})
 
 
 def _values(path: Path, positive: str) -> dict[str, NDArray[Any]]:
@@ -153,11 +117,11 @@ def _values(path: Path, positive: str) -> dict[str, NDArray[Any]]:
     return found | {"unusual": found["unusual"] == 1, "has_path": np.array(has_path)}
 
 
-def _plots(values: dict[str, NDArray[Any]], positive: str, summary: SummaryRecord) -> list[tuple[Plot, str]]:
-    """Return the figures and their captions."""
+def _plots(values: dict[str, NDArray[Any]], positive: str, summary: SummaryRecord) -> list[Figure]:
+    """Return the figures of the distributions."""
     threshold = summary.threshold.value
     plots = [
-        (
+        Figure(
             probability_plot(values["calibrated"], values["unusual"], threshold),
             f"Calibrated probability of {positive}, all scored images.",
         )
@@ -165,14 +129,14 @@ def _plots(values: dict[str, NDArray[Any]], positive: str, summary: SummaryRecor
     if np.isfinite(values["novelty"]).any():
         limit = summary.novelty.threshold if summary.novelty else None
         plots.append(
-            (
+            Figure(
                 novelty_plot(values["novelty"], limit),
                 "OOD score: how unlike the training images of the network an image is"
                 + (f"; unusual above {limit:g}." if limit is not None else "."),
             )
         )
     said = "Technical quality (sharpness, grey levels, black or saturated areas): 0 is blank, about 0.75 is usual. "
-    plots.append((quality_plot(values["quality"]), said + "It does not show whether an image is diagnostic."))
+    plots.append(Figure(quality_plot(values["quality"]), f"{said}It does not show whether an image is diagnostic."))
     return plots
 
 

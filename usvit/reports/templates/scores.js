@@ -9,17 +9,26 @@ const make = (tag, className, text) => {
   if (text !== undefined) element.textContent = text;
   return element;
 };
+const element = (tag, attributes, ...content) => {
+  const made = make(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...content);
+  return made;
+};
+const button = (text, attributes) => element("button", { type: "button", ...attributes }, text);
 const grouped = (n) => n.toLocaleString("en");
 
 class Sheet {
   constructor(section) {
-    const name = section.id;
+    const name = section.dataset.table;
     this.section = section;
     this.rows = read(name + "-rows");
     this.pictures = document.getElementById(name + "-pictures") ? read(name + "-pictures") : {};
     const spec = read(name + "-spec");
     this.columns = spec.columns.map(([title, kind]) => ({ title, kind }));
-    this.threshold = section.dataset.threshold === "" ? null : Number(section.dataset.threshold);
+    this.positive = spec.positive;
+    this.threshold = spec.threshold;
+    section.replaceChildren(...(spec.tools ? [this.tools()] : []), ...this.frame(spec));
     this.view = this.rows.map((_, row) => row);
     this.page = 0;
     this.table = section.querySelector("table.rows");
@@ -35,6 +44,50 @@ class Sheet {
     section.querySelector("[data-reset]")?.addEventListener("click", () => this.reset());
     section.querySelector("[data-save]")?.addEventListener("click", () => this.save());
     if (spec.sort >= 0) this.sort(spec.sort); else this.show();
+  }
+
+  // Which rows are shown.
+  tools() {
+    const filter = (name, attributes) => element("input", { "data-filter": name, ...attributes });
+    const range = { type: "number", min: 0, max: 1, step: 0.01 };
+    const tools = element("div", { class: "tools", role: "group", "aria-label": "Which rows are shown" });
+    const words = { type: "search", placeholder: "an id or a flag", autocomplete: "off", spellcheck: "false" };
+    tools.append(element("label", { class: "grow" }, "Find ", filter("words", words)));
+    if (this.threshold !== null) {
+      const choices = [["", "any"], ["=" + this.positive, this.positive], ["=not " + this.positive, "not " + this.positive], ["none", "no decision"]];
+      const options = choices.map(([value, text]) => element("option", { value }, text));
+      tools.append(element("label", {}, "Decision ", element("select", { "data-filter": "decision" }, ...options)));
+    }
+    tools.append(
+      element("label", {}, "Calibrated from ", filter("low", { ...range, placeholder: 0 })),
+      element("label", {}, "to ", filter("high", { ...range, placeholder: 1 })),
+      element("label", { class: "check" }, filter("unusual", { type: "checkbox" }), " only unusual"),
+      button("Show all", { "data-reset": "" }),
+      button("Save these rows (CSV)", { "data-save": "" }),
+    );
+    return tools;
+  }
+
+  // The table without its rows, and what leafs through it.
+  frame(spec) {
+    const pager = (where) => element("div", { class: "pager " + where },
+      button("First", { "data-go": "first" }), button("Previous", { "data-go": "back" }), make("span", "place"),
+      button("Next", { "data-go": "on" }), button("Last", { "data-go": "last" }));
+    const heads = this.columns.map(({ title, kind }) => {
+      const content = kind === "picture" ? make("span", "hidden", title) : button("", {});
+      if (kind !== "picture") content.append(element("span", { class: "arrow", "aria-hidden": "true" }), title);
+      return element("th", { scope: "col", role: "columnheader", class: NUMERIC.has(kind) ? "n" : kind }, content);
+    });
+    const caption = element("span", {}, spec.caption + " ", make("span", "on-screen", "Click a heading to sort."), spec.rest);
+    const table = element("table", { class: "rows", role: "table" },
+      element("caption", {}, caption),
+      element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, ...heads)),
+      element("tbody", { role: "rowgroup" }));
+    return [
+      element("div", { class: "bar-of-tools" }, element("p", { class: "shown", role: "status" }), pager("before")),
+      element("div", { class: "wide", role: "region", "aria-label": spec.caption, tabindex: 0 }, table),
+      pager("after"),
+    ];
   }
 
   // Up or down; what is missing stands last either way, and equals stay in the order of the table.
@@ -153,7 +206,7 @@ class Sheet {
       for (const flag of value) cell.append(make("span", flag === "unusual" || flag === "seen" ? "flag strong" : "flag", flag), " ");
     } else if (kind === "decision") {
       cell.textContent = value || "no decision";
-      cell.classList.toggle("positive", value === this.section.dataset.positive);
+      cell.classList.toggle("positive", value === this.positive);
       cell.classList.toggle("none", !value);
     } else if (kind === "number") {
       cell.textContent = value === null ? "" : value.toFixed(3);
@@ -179,11 +232,10 @@ class Sheet {
     const text = [columns.map((k) => quoted(this.columns[k].title)).join(","), ...lines].join("\n") + "\n";
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-    link.download = this.section.id + "-selected.csv";
+    link.download = this.section.dataset.table + "-selected.csv";
     link.click();
     URL.revokeObjectURL(link.href);
   }
 }
 
-for (const hidden of document.querySelectorAll(".with-script")) hidden.hidden = false;
-for (const section of document.querySelectorAll(".sheet")) new Sheet(section);
+for (const place of document.querySelectorAll("[data-table]")) new Sheet(place);
