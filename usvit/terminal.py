@@ -66,12 +66,3 @@ def terminal_of(stream: Any) -> TextIO:
     """Return the original stream, for a display that makes its texts plain before it adds colours."""
     raw: TextIO = stream.raw if isinstance(stream, PlainStream) else stream
     return raw
-
-
-def aligned(header: list[str], lines: list[list[str]]) -> str:
-    """Align columns, with two spaces between them."""
-    widths = [max(len(cell) for cell in column) for column in zip(header, *lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-        for cells in [header, *lines]
-    )

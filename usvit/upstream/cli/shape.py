@@ -109,13 +109,13 @@ def plan(
         }
         print(json.dumps(told, indent=2, ensure_ascii=False))
         return
-    from usvit.terminal import aligned
+    from usvit.documents import Table, numbers, terminal_text
 
-    shown = [
-        [cell.sweep, str(cell.shape), f"{cell.params / 1e6:.3g}", f"{cell.budget:.3g}", f"{cell.steps:,}"]
+    rows = [
+        (cell.sweep, str(cell.shape), f"{cell.params / 1e6:.3g}", f"{cell.budget:.3g}", cell.steps)
         for cell in made.cells
     ]
-    print(aligned(["sweep", "shape", "params/M", "FLOPs", "steps"], shown))
+    print(terminal_text([Table("Trainings", ["sweep", "shape", *numbers("params/M", "FLOPs", "steps")], rows)]))
     for cell in made.left_out:
         print(f"left out: {cell.name} would have {cell.steps:,} steps")
     print(f"\n{len(made.cells)} trainings, about {_duration(made.seconds)} on {made.where}")

@@ -99,15 +99,16 @@ def _print(outcome: "StudyOutcome", dry_run: bool, json_: bool) -> None:
 
 
 def _list(paper: str | None, json_: bool) -> None:
-    from usvit.terminal import aligned
+    from usvit.documents import Table, numbers, terminal_text
     from usvit.upstream.studies import list_studies
 
     found = list_studies(paper)
     if json_:
         print(json.dumps([dataclasses.asdict(one) for one in found], indent=2, ensure_ascii=False))
         return
-    lines = [[one.name, one.table, str(one.n_rows), str(one.n_runs), _hours(one.h200_hours)] for one in found]
-    print(aligned(["study", "table", "rows", "runs", "H200-hours (estimate)"], lines))
+    rows = [(one.name, one.table, one.n_rows, one.n_runs, _hours(one.h200_hours)) for one in found]
+    table = Table("Studies", ["study", "table", *numbers("rows", "runs", "H200-hours (estimate)")], rows)
+    print(terminal_text([table]))
 
 
 def _hours(value: float | None) -> str:
