@@ -1,10 +1,13 @@
 """One document in four forms: the same numbers and names in each, and nobody's text becomes markup."""
 
+import base64
+import hashlib
 import html
 import re
 
 import pytest
 from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from usvit.documents import (
     Card,
@@ -14,18 +17,21 @@ from usvit.documents import (
     Details,
     Document,
     DocumentSection,
+    Drawn,
     Facts,
     Listing,
     Note,
     Paragraph,
     Picture,
     Quantity,
+    ScriptTable,
     Shaded,
     Table,
     TableRow,
     bad,
     code,
     html_page,
+    html_pieces,
     latex_tables,
     link,
     markdown_document,
@@ -128,3 +134,48 @@ def test_the_terminal_aligns_columns_and_leaves_details_out():
         "  undefined  undefined: no image of class 'x'         3",
         "  missing    no figure: too few images",
     ]
+
+
+def test_a_change_has_a_sign_in_every_form():
+    change = Quantity(Estimate(value=0.02, ci95=(-0.04, 0.0001)), signed=True)
+    one = Document("Change", [DocumentSection("One", [Table("Change", ["a", *numbers("b")], [("x", change)])], "one")])
+    assert "+0.020 [-0.040, +0.0001]" in terminal_text(one)
+    assert "+0.020 (-0.040 to +0.0001)" in markdown_document(one)
+    assert '+0.020 <span class="ci">-0.040 to +0.0001</span>' in html_page(one)
+    assert "+0.020 (-0.040 to +0.0001)" in latex_tables(one)
+
+
+def test_a_drawn_cell_is_a_picture_on_the_page_and_a_number_elsewhere():
+    table = Table(
+        "Drawn", ["a", *numbers("b")], [("x", Drawn(AREA, AREA, (0.8, 1.0), reference=0.85))], legend=f"Key {HOSTILE}"
+    )
+    one = Document("Drawn", [DocumentSection("One", [table], "one")])
+    page = html_page(one)
+    assert '<line x1="7.4" x2="60.7"' in page and '<circle cx="40.0"' in page and 'd="M30.0 2l' in page
+    assert "Key &lt;img" in page
+    for text in (terminal_text(one), markdown_document(one), latex_tables(one)):
+        assert "0.867" in text and "svg" not in text and "Key" not in text
+
+
+def test_the_first_table_in_latex_carries_the_lead():
+    table = Table("Figures", ["a"], [("x",)], "Caption.")
+    lead = [Note(HOSTILE), Paragraph("Said before.")]
+    tex = latex_tables(Document("Two", [DocumentSection("One", [table, table], "one")], lead=lead))
+    first, second = (line for line in tex.splitlines() if r"\caption" in line)
+    assert first.startswith(r"  \caption{Caption. \textless{}img") and first.endswith("Said before.}")
+    assert second == r"  \caption{Caption.}"
+
+
+def test_a_script_is_the_only_one_allowed_and_reads_data_that_is_written_after_the_page():
+    blocks = [ScriptTable("rows", "rows.csv"), Cards([Card("One", [], data={"image": HOSTILE})])]
+    one = Document("Script", [DocumentSection("One", blocks, "one")])
+    script = "document.title = 'a < b';"
+    data = (Markup(piece) for piece in ('<script type="application/json" id="rows-rows">', "[1]", "</script>"))
+    page = "".join(html_pieces(one, "td { color: red }", script, data))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page and f"<script>{script}</script>" in page
+    assert page.index('id="rows-rows">[1]</script>') < page.index(f"<script>{script}")
+    assert '<div data-table="rows"><p>The table needs JavaScript. The same rows are in rows.csv.' in page
+    assert 'data-image="&#34;' in page or 'data-image="&lt;img' in page
+    assert "script-src" not in html_page(one) and "rows.csv" in markdown_document(one)
+    assert "rows.csv" not in terminal_text(one)

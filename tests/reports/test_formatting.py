@@ -52,3 +52,7 @@ def test_a_printed_p_lies_on_its_side_of_the_level():
         "0.050",
     )
     assert (p_words(0.0321), p_words(0.0004), p_words(None)) == ("0.032", "< 0.001", "–")
+
+
+def test_a_number_that_no_eight_digits_tell_from_a_limit_is_rounded_as_usual():
+    assert clear_of(1e-12, 0.0) == "0.000" and clear_of(0.5 + 1e-12, 0.5, digits=2) == "0.50"
