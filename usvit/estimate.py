@@ -146,12 +146,3 @@ class Difference(Estimate):
     )
     freedom: Annotated[Bounded, Field(ge=0)] | None = _given("Degrees of freedom of Student's t.")
     areas: PairedAreas | None = _given("Absent if an AUC is 0 or 1: the interval is symmetric then.")
-
-
-def content_of(value: Any) -> Any:
-    """Convert nested dictionaries and sequences to those of JSON: estimates to their content, and tuples to lists."""
-    if isinstance(value, BaseModel):
-        return content_of(value.content() if isinstance(value, Estimate) else value.model_dump(exclude_unset=True))
-    if isinstance(value, dict):
-        return {key: content_of(one) for key, one in value.items()}
-    return [content_of(one) for one in value] if isinstance(value, (list, tuple)) else value

@@ -158,9 +158,7 @@ class StudyRecord(FileRecord):
     changed: list[Text] = key("Settings of the command line, for all runs.")
     paper: StudyPaper | None
     notes: list[Text]
-    engine: EngineName | None = key(
-        "Engine of the last call that ran something; null before the first such call."
-    )
+    engine: EngineName | None = key("Engine of the last call that ran something; null before the first such call.")
     cpus: Count | None = key("Threads of each run.", minimum=1)
     runs: Annotated[list[StudyRun], Field(min_length=1, max_length=MAX_RUNS)]
     table: Annotated[list[StudyTableRow], Field(max_length=MAX_RUNS)]
