@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from usvit.errors import UsvitError, shortened
+from usvit.plain_data import Json
 
 JSON_BYTES, JSON_DEPTH, JSON_VALUES = 64_000_000, 40, 3_000_000
 """Upper bounds of a JSON file; usvit's own are below 20 MB and 12 levels."""
@@ -176,7 +177,7 @@ def read_text(
         raise Unreadable(path, f"it is not text in {encoding.upper().removesuffix('-SIG')}") from error
 
 
-def read_json(path: Path, hint: str = "", *, follow: bool = False) -> dict[str, Any]:
+def read_json(path: Path, hint: str = "", *, follow: bool = False) -> Json:
     """Read a JSON object from a file.
 
     Args:

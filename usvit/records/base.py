@@ -22,6 +22,7 @@ from pydantic import (
 
 from usvit.errors import UsvitError
 from usvit.files import read_json, write_json
+from usvit.plain_data import Json
 from usvit.records.migrations import migrate
 from usvit.representation import Summarised
 
@@ -91,10 +92,10 @@ class Record(Summarised, BaseModel):
         copy.model_post_init(None)
         return copy
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> Json:
         return {name: getattr(self, name) for name in type(self).model_fields}
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Json:
         """Return the keys and values that the file contains, to be written into another file."""
         return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
 
@@ -137,8 +138,8 @@ class InGivenOrder(Record):
         return found
 
     @model_serializer(mode="wrap")
-    def _in_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = handler(self)
+    def _in_order(self, handler: SerializerFunctionWrapHandler) -> Json:
+        content: Json = handler(self)
         return {name: content[name] for name in self._order if name in content} | content
 
 

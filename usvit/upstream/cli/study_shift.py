@@ -1,13 +1,14 @@
 """``usvit study shift``: leave one data set, or one device, out."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
 from usvit.cli.settings import takes_config, takes_options
 from usvit.config import RunConfig
+from usvit.plain_data import Settings
 from usvit.upstream.config.study import ShiftSettings
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def shift(
     ],
     settings: ShiftSettings,
     data_root: o.DataRoot = None,
-    overrides: dict[str, Any],
+    overrides: Settings,
     json_: o.Json = False,
 ) -> None:
     """Measure shift: train without one set, test on it with frozen thresholds, and compare with the other sets.

@@ -1,13 +1,14 @@
 """The command ``usvit test``."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
 from usvit.cli.printing import print_contamination, with_interval
 from usvit.cli.settings import takes_config
+from usvit.plain_data import Settings
 from usvit.upstream.config.test import TestConfig
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def test(
     head: HeadOptions = None,
     data_root: o.DataRoot = None,
     out: o.UpstreamOut = None,
-    overrides: dict[str, Any],
+    overrides: Settings,
     base: o.Base = None,
     json_: o.Json = False,
 ) -> None:

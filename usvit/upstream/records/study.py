@@ -1,10 +1,11 @@
 """``study.json``: the state of a study and its table."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from usvit.estimate import Interval
+from usvit.plain_data import Settings
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key, optional
 
 MAX_RUNS = 100_000
@@ -34,7 +35,7 @@ class StudyRun(Record):
         "Reason why the run failed, or why it waits; errors/<id>.txt has the details of a failure."
     )
     seconds: Annotated[Number, Field(ge=0)] | None = key("Duration since the run was last resumed, from run.json.")
-    config: dict[str, Any] = key(
+    config: Settings = key(
         "The configuration, without default values for kinds other than cv and train. ${ID} stands for the run "
         "directory of another run."
     )

@@ -14,6 +14,7 @@ from usvit.config.run import flattened
 from usvit.data.datasets import load_cards
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
+from usvit.plain_data import Settings
 from usvit.upstream.records.study import Kind, Scale
 from usvit.upstream.studies.kinds import KINDS, check_figure
 from usvit.upstream.studies.metric_names import OF_NETWORK
@@ -31,7 +32,6 @@ from usvit.upstream.studies.tiny import MAX_CELLS, tiny_settings
 
 MAX_ROWS = 10_000
 """Maximum number of rows times seeds. The largest shipped study has 100."""
-Settings = dict[str, Any]
 _OF_THE_ROWS = {
     "recipe": "'recipe' of a step, or grid.recipes",
     "seed": "seeds (--seeds)",
@@ -241,7 +241,7 @@ def _plan_row(
 def _built(layers: _Layers, row: Row, step: Step, kind: Kind, seed: int) -> BaseModel:
     study = layers.study
     own = layers.above(kind)
-    arguments: dict[str, Any] = {"model": row.model, "row": nested(row.settings), "seed": seed}
+    arguments: Settings = {"model": row.model, "row": nested(row.settings), "seed": seed}
     config = build_step(step, **arguments, below=nested(study.settings), above=own)
     if layers.scale == "paper":
         return config
