@@ -229,7 +229,7 @@ def _refuse_other_study(path: Path, existing: StudyRecord, plan: StudyPlan) -> N
         )
 
 
-def _compared(kind: str, config: dict[str, Any]) -> dict[str, Any]:
+def _compared(kind: str, config: dict[str, object]) -> dict[str, Any]:
     """Return what must be equal in two studies; the ids of most kinds contain a hash of their settings."""
     return {"kind": kind} | (identity(config) if kind in ("cv", "train") else {})
 
