@@ -116,6 +116,12 @@ def test_import_loads_nothing_heavy():
     assert said.stdout.strip() == "set()"
 
 
+def test_records_are_read_without_pandas():
+    code = "import sys, usvit.records; print({'torch', 'pandas', 'pyarrow'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "set()"
+
+
 def test_the_package_offers_its_functions_and_packages():
     packages = {"data", "metrics", "models", "training"}
     assert {*FUNCTIONS, *packages, "Predictor", "RunResult", "UsvitError"} == set(dir(usvit)) - {"__version__"}

@@ -57,7 +57,7 @@ LAYERS = [
     {"plain_yaml", "estimate_text"},
     {"resources", "seeding", "files", "limited", "logging", "machine_load", "web", "estimate"},
     {"terminal", "markup", "arguments", "representation", "processes", "wording", "plugins"},
-    {"errors"},
+    {"errors", "plain_data"},
 ]
 """Packages and modules by layer, top layer first; each imports only from itself and from layers below."""
 

@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic.json_schema import WithJsonSchema
 
+from usvit.plain_data import Json
 from usvit.representation import Summarised
 
 Bounded = Annotated[float, Field(ge=-1e15, le=1e15)]
@@ -29,7 +30,7 @@ Interval = Annotated[
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Share = Annotated[float, Field(ge=0, le=1)]
 _Text = Annotated[str, Field(max_length=20_000)]
-_SCHEMA: dict[str, Any] = {
+_SCHEMA: Json = {
     "if": {"properties": {"value": {"type": "null"}}},
     "then": {"required": ["reason"]},
     "else": {"required": ["method"]},
@@ -79,8 +80,8 @@ class Estimate(Summarised, BaseModel):
         return found
 
     @model_serializer(mode="wrap")
-    def _in_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = handler(self)
+    def _in_order(self, handler: SerializerFunctionWrapHandler) -> Json:
+        content: Json = handler(self)
         return {key: content[key] for key in self._keys if key in content} | content
 
     @classmethod
@@ -100,7 +101,7 @@ class Estimate(Summarised, BaseModel):
         """Return this estimate with one more warning."""
         return self.replace(warning="; ".join(filter(None, [self.warning, warning])))
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Json:
         """Return the keys of the file: those that the estimate was made of, in their order."""
         return {key: getattr(self, key) for key in self._keys}
 
@@ -146,12 +147,3 @@ class Difference(Estimate):
     )
     freedom: Annotated[Bounded, Field(ge=0)] | None = _given("Degrees of freedom of Student's t.")
     areas: PairedAreas | None = _given("Absent if an AUC is 0 or 1: the interval is symmetric then.")
-
-
-def content_of(value: Any) -> Any:
-    """Convert nested dictionaries and sequences to those of JSON: estimates to their content, and tuples to lists."""
-    if isinstance(value, BaseModel):
-        return content_of(value.content() if isinstance(value, Estimate) else value.model_dump(exclude_unset=True))
-    if isinstance(value, dict):
-        return {key: content_of(one) for key, one in value.items()}
-    return [content_of(one) for one in value] if isinstance(value, (list, tuple)) else value

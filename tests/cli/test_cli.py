@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
 from tests.conftest import TINY
-from usvit.cli import machine_fault
+from usvit.cli import machine_fault, name_fault
 from usvit.data.phantom import PhantomSpec, write_phantom
+from usvit.records.values import SkippedFile
 
 pytestmark = pytest.mark.slow
 
@@ -222,6 +224,13 @@ def test_a_bug_is_a_traceback_and_exit_code_1(usvit, monkeypatch):
 def test_a_name_that_is_too_long_is_no_bug(usvit):
     answer = usvit("report", "a" * 5000)
     assert answer.code == 2 and answer.err.startswith("Error: ") and "Shorten the name" in answer.err
+
+
+def test_a_name_that_is_not_utf_8_is_no_bug():
+    with pytest.raises(ValidationError) as refused:
+        SkippedFile(path=os.fsdecode(b"a\xff.png"), reason="damaged")
+    assert "The key path cannot hold" in name_fault(refused.value) and "Rename it" in name_fault(refused.value)
+    assert name_fault(ValueError("any other")) is None
 
 
 def test_a_fault_of_the_disk_is_no_bug_and_names_no_file_where_patients_are_read(usvit, monkeypatch):

@@ -7,8 +7,9 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from tests.json_content import content_of
 from usvit.errors import UsvitError
-from usvit.estimate import Estimate, content_of
+from usvit.estimate import Estimate
 from usvit.evaluation.metrics_sections import calibration_of, run_decision_curve
 from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.recalibration import fit_platt, fit_temperature, recalibrate

@@ -5,12 +5,13 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
+from pydantic import ValidationError
 
 from tests.records.contents import content
 from usvit.errors import UsvitError
 from usvit.evaluation import Predictions, change_section, decided_of, most_flips, repeats_section
 from usvit.metrics.repeatability import unordered_repeats
-from usvit.records import RepeatabilityRecord, check_record
+from usvit.records import RepeatabilityRecord
 
 CLASSES = ["benign", "malignant"]
 
@@ -143,7 +144,7 @@ def test_change_figures_have_the_direction_of_the_flips():
 def test_the_section_keeps_to_its_record(copies):
     section, _ = repeats_section(copies)
     whole = content("repeatability") | {"repeats": section.content(), "changes": None}
-    record = check_record(whole, RepeatabilityRecord, None)
+    record = RepeatabilityRecord.model_validate(whole)
     assert record.repeats.n_pairs == 70
-    with pytest.raises(UsvitError, match="either repeats or changes"):
-        check_record(whole | {"repeats": None}, RepeatabilityRecord, None)
+    with pytest.raises(ValidationError, match="either repeats or changes"):
+        RepeatabilityRecord.model_validate(whole | {"repeats": None})

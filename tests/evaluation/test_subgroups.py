@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from tests.json_content import content_of
 from usvit.errors import UsvitError
-from usvit.estimate import Estimate, content_of
+from usvit.estimate import Estimate
 from usvit.evaluation.pooled_figures import figure_points
 from usvit.evaluation.subgroups import FIGURES, NOT_RECORDED, subgroups
 

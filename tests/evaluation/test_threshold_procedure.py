@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import norm
 
-from usvit.estimate import content_of
+from tests.json_content import content_of
 from usvit.evaluation.metrics_sections import operating_section
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.threshold_procedure import (

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import recall_score, roc_curve
 
 from tests.evaluation.conftest import CLASSES, make_study
+from tests.json_content import content_of
 from usvit.errors import LeakageError, UsvitError
-from usvit.estimate import Estimate, content_of
+from usvit.estimate import Estimate
 from usvit.evaluation.thresholds import operating_points
 from usvit.metrics.intervals import undefined
 from usvit.metrics.proportions import clustered_share

@@ -23,9 +23,9 @@ from usvit.files import (
     regular_file,
     sha256_of_file,
     sha256_of_text,
+    tables,
     within,
 )
-from usvit.files import read as bounds
 
 
 def test_only_regular_files_are_opened_and_a_fifo_does_not_wait(tmp_path):
@@ -126,13 +126,13 @@ def test_json_within_the_bounds_comes_as_it_is():
 
 @pytest.mark.slow
 def test_a_table_of_gigabytes_in_a_small_file_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounds, "TABLE_BYTES", 10_000_000)
+    monkeypatch.setattr(tables, "TABLE_BYTES", 10_000_000)
     cells = pa.array(["x" * 1000 + str(i % 7) for i in range(20_000)])
     pq.write_table(pa.table({"a": cells}), tmp_path / "a.parquet", compression="zstd")
     assert (tmp_path / "a.parquet").stat().st_size < 100_000
     with pytest.raises(UsvitError, match="more than 10,000,000 bytes once decoded"):
         read_parquet(tmp_path / "a.parquet")
-    monkeypatch.setattr(bounds, "TABLE_CELLS", 1000)
+    monkeypatch.setattr(tables, "TABLE_CELLS", 1000)
     with pytest.raises(UsvitError, match="1,000 cells"):
         read_parquet(tmp_path / "a.parquet")
 

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from usvit.estimate import Estimate, content_of
+from tests.json_content import content_of
+from usvit.estimate import Estimate
 from usvit.metrics.bootstrap import cluster_bootstrap, figure_values
 from usvit.metrics.clustered import clustered_auc, clustered_difference
 from usvit.metrics.figures import Figures

@@ -10,8 +10,9 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
 from tests.conftest import REPOSITORY
+from tests.json_content import content_of
 from usvit.errors import UsvitError
-from usvit.estimate import Estimate, content_of
+from usvit.estimate import Estimate
 from usvit.evaluation.metrics_sections import calibration_of, calibration_section
 from usvit.evaluation.prediction_arrays import rows_of
 from usvit.metrics.calibration_statistics import (

@@ -8,8 +8,8 @@ import pytest
 
 import usvit.metrics as metrics
 from tests.evaluation.contents import summarise
+from tests.json_content import content_of
 from usvit.errors import UsvitError
-from usvit.estimate import content_of
 from usvit.evaluation.comparison import compare_tables
 from usvit.metrics import decision_curves, of_decisions, of_scores
 

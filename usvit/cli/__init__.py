@@ -100,7 +100,8 @@ def _run() -> None:
         sys.exit(error.exit_code)
     except Exception as error:
         private = private_input(sys.argv[1:])
-        if isinstance(error, (OSError, RuntimeError)) and (fault := machine_fault(error, private)):
+        fault = machine_fault(error, private) if isinstance(error, (OSError, RuntimeError)) else name_fault(error)
+        if fault:
             print(f"Error: {fault}", file=sys.stderr)
             sys.exit(EXIT_USER)
         if private:
@@ -131,6 +132,17 @@ def machine_fault(error: OSError | RuntimeError, private: bool) -> str | None:
         return None
     file = "" if private or name is None else f" {shortened(os.fsdecode(name))}:"
     return f"A file cannot be read or written:{file} {os.strerror(code)}. {MACHINE_FAULTS[code]}"
+
+
+def name_fault(error: Exception) -> str | None:
+    """Return which key of a record cannot hold a name, because it is not UTF-8; None for other errors."""
+    from pydantic import ValidationError
+
+    problems = error.errors(include_url=False, include_input=False) if isinstance(error, ValidationError) else []
+    keys = [".".join(map(str, problem["loc"])) for problem in problems if problem["type"] == "string_unicode"]
+    if not keys:
+        return None
+    return f"The key {keys[0]} cannot hold the name of a file or folder that is not valid UTF-8. Rename it."
 
 
 def private_input(arguments: list[str]) -> bool:

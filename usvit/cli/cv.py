@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ from usvit.cli.settings import takes_config, takes_options
 from usvit.config import RunConfig
 from usvit.config.own_table import TableSettings
 from usvit.errors import EXIT_PARTLY
+from usvit.plain_data import Settings
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
@@ -48,7 +49,7 @@ def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None
         manifest: o.Manifest = None,
         folds: o.Folds = None,
         out: o.Out = None,
-        overrides: dict[str, Any],
+        overrides: Settings,
         json_: o.Json = False,
     ) -> None:
         from usvit import experiments

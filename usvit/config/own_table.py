@@ -1,10 +1,11 @@
 """The user's own table of images, described on the command line instead of in a data card."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from usvit.config.fields import Option
 from usvit.config.sections import Section
+from usvit.plain_data import Settings
 
 
 class TableSettings(Section):
@@ -21,7 +22,7 @@ class TableSettings(Section):
     positive: Annotated[str | None, Option(metavar="CLASS")] = None
     """The positive class. (default: that of the data card or of the run, or ``malignant``)"""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Settings:
         """Return the settings of section ``data`` that were given.
 
         A table that is named from the current folder is named absolutely, because the setting counts from the data

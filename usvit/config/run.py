@@ -15,6 +15,7 @@ from usvit.config.sections import (
     SplitConfig,
     TrainConfig,
 )
+from usvit.plain_data import Settings
 
 
 class Training(Section):
@@ -124,7 +125,7 @@ HASHED = ("data.keep_ids",)
 before pseudonyms existed can be resumed with ``data.keep_ids``."""
 
 
-def identity(config: dict[str, Any]) -> dict[str, Any]:
+def identity(config: Settings) -> Settings:
     """Flatten a dumped configuration to dotted keys (``train.batch_size``), without ``SPEED_ONLY`` and ``HASHED``.
 
     Two configurations with equal identities describe the same run.
@@ -132,7 +133,7 @@ def identity(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in flattened(config) if key not in (*SPEED_ONLY, *HASHED)}
 
 
-def flattened(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flattened(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted key and the value of each setting in nested dictionaries; empty dictionaries have none."""
     for key, value in settings.items():
         if isinstance(value, dict):

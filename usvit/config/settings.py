@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from usvit.config.run import RunConfig
 from usvit.errors import UsvitError, shortened, unknown
+from usvit.plain_data import Settings
 from usvit.plain_yaml import parse_yaml, yaml_text
 from usvit.resources import configs_dir
 
@@ -25,7 +26,7 @@ def recipe_names(stage: Stage = "finetune") -> list[str]:
     return sorted(path.stem for path in (configs_dir() / stage).glob("*.yaml"))
 
 
-def load_recipe(name_or_file: str, stage: Stage = "finetune") -> dict[str, Any]:
+def load_recipe(name_or_file: str, stage: Stage = "finetune") -> Settings:
     """Read a recipe's settings as nested dictionaries, without validating them.
 
     Args:
@@ -60,13 +61,13 @@ def _parsed(text: str, what: str) -> Any:
     return parse_yaml(text, what)
 
 
-def parse_overrides(pairs: list[str]) -> dict[str, Any]:
+def parse_overrides(pairs: list[str]) -> Settings:
     """Parse ``["train.steps=10"]`` into nested dictionaries; values are read as YAML.
 
     Raises:
         UsvitError: If a pair has no '=', or if its value is not YAML.
     """
-    overrides: dict[str, Any] = {}
+    overrides: Settings = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
@@ -82,12 +83,12 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
     return overrides
 
 
-def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+def nested(settings: Mapping[str, Any]) -> Settings:
     """Turn settings by dotted key into nested dictionaries: ``train.steps`` -> ``{"train": {"steps": ...}}``.
 
     Double underscores mean dots, so that settings can be keyword arguments: ``train__steps``.
     """
-    whole: dict[str, Any] = {}
+    whole: Settings = {}
     for key, value in settings.items():
         for part in reversed(key.replace("__", ".").split(".")):
             value = {part: value}
@@ -95,7 +96,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def merge(base: Settings, over: Settings) -> Settings:
     """Return ``base`` updated with ``over``, section by section.
 
     Setting one of ``steps`` and ``epochs`` removes the other, since both give the length of the training. The same
@@ -114,12 +115,12 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def build_config(*layers: dict[str, Any]) -> RunConfig:
+def build_config(*layers: Settings) -> RunConfig:
     """Build the configuration of a cross-validation or a hold-out; see ``build``."""
     return build(RunConfig, *layers)
 
 
-def build(schema: type[Config], *layers: dict[str, Any]) -> Config:
+def build(schema: type[Config], *layers: Settings) -> Config:
     """Merge layers of settings and validate the result; later layers take precedence.
 
     Args:
@@ -131,7 +132,7 @@ def build(schema: type[Config], *layers: dict[str, Any]) -> Config:
     """
     # Section `train` has no default length of its own. Without this layer any other setting of `train` would replace
     # the schema's default section, and the length with it.
-    settings: dict[str, Any] = {}
+    settings: Settings = {}
     if "train" in schema.model_fields:
         length = schema.model_fields["train"].default.model_dump(include={"steps", "epochs"}, exclude_none=True)
         settings = {"train": length}

@@ -4,18 +4,19 @@ It is a run in which nothing was trained, so that ``usvit report``, ``compare`` 
 """
 
 import datetime
+import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 import usvit
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, sha256_of_file, write_csv
-from usvit.records import Evaluation, MetricsRecord, RunRecord, load_record, run_hashes, save_record, write_record
+from usvit.records import Evaluation, MetricsRecord, RunRecord, load_record, run_hashes, save_record
+from usvit.records.run import Data, Folds
 
 FILES = (
     *("run.json", "metrics.json", "predictions.csv", "unmatched.csv"),
@@ -67,35 +68,34 @@ def write_evaluation(
         save_record(out / "metrics.json", metrics)
         hashes = {what: sha256_of_file(path) for what, path in files.items() if path.is_file()}
         evaluation = evaluated.model_copy(update={"files": hashes})
-        write_record(out / "run.json", _run_record(out, metrics, table, evaluation, command), RunRecord)
+        save_record(out / "run.json", _run_record(out, metrics, table, evaluation, command))
 
 
 def _run_record(
     out: Path, metrics: MetricsRecord, table: pd.DataFrame, evaluation: Evaluation, command: str
-) -> dict[str, Any]:
+) -> RunRecord:
     """Return the content of run.json, with the hashes of the other files."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     tested = table[table["part"] == "test"]
-    return {
-        "kind": "evaluation",
-        "name": out.absolute().name,
-        "command": command or None,
-        "data": {
-            "datasets": sorted(map(str, tested["dataset"].unique())),
-            "classes": metrics.classes,
-            "positive_class": metrics.positive_class,
-            "n_images": metrics.n_images,
-            "n_groups": metrics.n_groups,
-            "class_counts": metrics.class_counts,
-            **({"contamination": metrics.contamination} if metrics.contamination else {}),
-        },
-        "folds": {"n": len(metrics.folds)},
-        "evaluation": evaluation,
-        "schema_version": RunRecord.VERSION,
-        "state": "finished",
-        "created": now,
-        "finished": now,
-        "usvit_version": usvit.__version__,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
-        "files": run_hashes(out),
-    }
+    return RunRecord(
+        kind="evaluation",
+        name=os.fsencode(out.absolute().name).decode("utf-8", "backslashreplace"),
+        command=command or None,
+        data=Data(
+            datasets=sorted(map(str, tested["dataset"].unique())),
+            classes=metrics.classes,
+            positive_class=metrics.positive_class,
+            n_images=metrics.n_images,
+            n_groups=metrics.n_groups,
+            class_counts=metrics.class_counts,
+            contamination=metrics.contamination or None,
+        ),
+        folds=Folds(n=len(metrics.folds)),
+        evaluation=evaluation,
+        state="finished",
+        created=now,
+        finished=now,
+        usvit_version=usvit.__version__,
+        versions={"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
+        files=run_hashes(out),
+    )

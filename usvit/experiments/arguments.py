@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from usvit.config import nested
-
-Settings = dict[str, Any]
+from usvit.plain_data import Settings
 
 
 def given_settings(arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> Settings:

@@ -25,6 +25,7 @@ from usvit.models import (
     set_trainable,
     start_off_zero,
 )
+from usvit.plain_data import Json
 from usvit.progress import Progress, shown_progress
 from usvit.records import ModelMetadata, Record, RunRecord, save_record
 from usvit.records.run import Config, Data, Model
@@ -40,7 +41,7 @@ class SeededConfig(Protocol):
     @property
     def seed(self) -> int: ...
 
-    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+    def model_dump(self, *, mode: str) -> Json: ...
 
 
 class Experiment(ABC, Generic[Setup, Trained, Result]):

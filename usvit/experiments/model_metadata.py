@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from usvit.config import Training
 from usvit.data.datasets import Manifest
 from usvit.data.transforms import Preprocessing
 from usvit.models import ModelSpec, Observed, OodDetector, Weights
+from usvit.plain_data import Json
 from usvit.records import AdapterRecord, ModelMetadata, ThresholdRecord, WeightsRecord
 from usvit.records.model import BaseRecord, OodRecord, SeenRecord
 from usvit.training import FitResult
@@ -116,9 +117,7 @@ def adapter_of(config: Training, weights: Weights) -> AdapterRecord | None:
     return AdapterRecord(method="lora", rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), base=base)
 
 
-def common_entries(
-    setup: TrainedSetup, fold: int, config: Training, manifest: Manifest | None, learnt: Learnt
-) -> dict[str, Any]:
+def common_entries(setup: TrainedSetup, fold: int, config: Training, manifest: Manifest | None, learnt: Learnt) -> Json:
     """Return the entries that all metadata has."""
     scratch = setup.weights.source == "scratch"
     return {

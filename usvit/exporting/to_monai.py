@@ -6,7 +6,6 @@ Layout and keys: MONAI Bundle Specification (mb_specification), and the bundles 
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,6 +15,7 @@ from usvit.errors import UsvitError
 from usvit.exporting.exportable import ExportSource
 from usvit.exporting.verification import Checked, quiet, refuse_difference, write_phantom_image
 from usvit.files import write_json, write_text
+from usvit.plain_data import Json
 from usvit.records import ExportedMetadata
 
 NEEDS = ("monai", "fire")
@@ -80,7 +80,7 @@ def write_bundle(source: ExportSource, folder: Path) -> Checked:
     return _compared(source, folder)
 
 
-def inference(metadata: ExportedMetadata) -> dict[str, Any]:
+def inference(metadata: ExportedMetadata) -> Json:
     """Return the content of ``inference.json``, with the names that MONAI expects (monai.bundle.properties)."""
     return {
         "bundle_root": ".",
@@ -124,7 +124,7 @@ def inference(metadata: ExportedMetadata) -> dict[str, Any]:
     }
 
 
-def bundle_metadata(metadata: ExportedMetadata) -> dict[str, Any]:
+def bundle_metadata(metadata: ExportedMetadata) -> Json:
     """Return the content of ``metadata.json``: the keys required by the specification, and those of MONAI's zoo."""
     preprocessing, exported = metadata.preprocessing, metadata.exported
     size = preprocessing.image_size

@@ -9,8 +9,6 @@ Source: OWASP, "CSV Injection".
 
 import re
 
-import pandas as pd
-
 _SIGNS = "=+\\-@'\uff1d\uff0b\uff0d\uff20\t\r\n"
 """First characters of a formula, in full width too, which some spreadsheets accept; and white space before one."""
 _FORMULA = re.compile(f"[{_SIGNS}]")
@@ -30,21 +28,3 @@ def guarded(text: str) -> str:
 def unguarded(text: str) -> str:
     """Return the text that ``guarded`` was given; another text is returned unchanged."""
     return text[1:] if _GUARDED.match(text) else text
-
-
-def csv_text(table: pd.DataFrame) -> str:
-    """Return a table as CSV with ``guarded`` texts, without its index; the same table gives the same text."""
-    shown = {
-        position: column if _has_no_text(column) else pd.Series([_cell(one) for one in column], dtype=object)
-        for position, (_, column) in enumerate(table.reset_index(drop=True).items())
-    }
-    names = [str(_cell(name)) for name in table.columns]
-    return pd.DataFrame(shown, index=range(len(table))).to_csv(index=False, header=names, lineterminator="\n")
-
-
-def _has_no_text(column: pd.Series) -> bool:
-    return pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column)
-
-
-def _cell(value: object) -> object:
-    return guarded(value) if isinstance(value, str) else value

@@ -25,10 +25,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import filelock
-import pandas as pd
 
 from usvit.errors import UsvitError, shortened
-from usvit.files.cells import csv_text
 
 # A file in place of a folder, or the reverse, gives EEXIST, ENOTDIR or EISDIR.
 _NOT_WRITABLE = (
@@ -145,11 +143,6 @@ def write_json(path: Path, value: Any, *, root: Path | None = None, mode: int = 
     """Write standard JSON; NaN and infinity raise a ValueError."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_text(path, text, root=root, mode=mode)
-
-
-def write_csv(path: Path, table: pd.DataFrame, *, root: Path | None = None, mode: int = 0o666) -> None:
-    """Write a table as CSV, with ``csv_text``."""
-    write_text(path, csv_text(table), root=root, mode=mode)
 
 
 def append_text(path: Path, text: str) -> None:

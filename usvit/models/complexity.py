@@ -21,6 +21,7 @@ from usvit.models.build import build_model, count_parameters
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import Weights
 from usvit.models.zoo import ZOO
+from usvit.plain_data import Json
 
 COUNTS = Path(__file__).parent / "zoo" / "counts.json"
 
@@ -116,7 +117,7 @@ def sizes(spec: ModelSpec) -> list[int]:
     return sorted({spec.image_size, *(one.image_size for one in spec.paper if one.params or one.macs)})
 
 
-def count_zoo() -> dict[str, Any]:
+def count_zoo() -> Json:
     """Compute the content of ``counts.json``: parameters and MACs by image size, and the licences of the weights.
 
     The number of parameters depends on the image size if positions, or ResMLP's maps over patches, are learned.

@@ -1,7 +1,5 @@
 """Heads of classification: whether a network has two, and those of weights, for a network that keeps them."""
 
-from typing import Any
-
 from torch import nn
 
 from usvit.errors import UsvitError
@@ -42,7 +40,7 @@ def load_head(model: nn.Module, weights: Weights, n_classes: int, who: str, hint
     if is_mlp_head(model, named.tensors):
         give_mlp_head(model)
     is_head = head_of(model)
-    own: dict[str, Any] = {key: value for key, value in model.state_dict().items() if is_head(key)}
+    own = {key: value for key, value in model.state_dict().items() if is_head(key)}
     missing = [key for key in own if key not in named.tensors]
     if missing:
         raise UsvitError(

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from pydicom import dcmread
 
@@ -217,7 +216,7 @@ class StudyResults:
             if one["state"] == "expired" or one["path"] is None:
                 n_gone += 1
                 continue
-            scores: list[dict[str, Any]] = [
+            scores: list[dict[str, object]] = [
                 json.loads(row["data"])
                 for row in self._database.rows(
                     "SELECT data FROM scores WHERE instance_id = ? ORDER BY frame", (one["id"],)

@@ -65,9 +65,9 @@ def plan_accuracy(
     def half_widths(n_images: float) -> dict[str, float]:
         return {name: figure.half_width(n_images / effects[name]) for name, figure in figures.items()}
 
-    assumed = {"positive_class": None if run is None else run.positive_class, "prevalence": share, **expected}
+    assumed = {"positive_class": None if run is None else run.positive_class, **expected}
     return finish_plan(
         folder,
         command,
-        PlanDraft("accuracy", assumed, criteria, clusters, half_widths, runs=() if run is None else (run,)),
+        PlanDraft("accuracy", share, assumed, criteria, clusters, half_widths, runs=() if run is None else (run,)),
     )

@@ -69,13 +69,13 @@ def plan_comparison(
     criteria = [criterion_of(title, a - b, settings.power, "power", size, intraclass, clusters)]
     assumed = {
         "positive_class": None if first is None else first.positive_class,
-        "prevalence": share,
         "auc": a,
         "auc_b": b,
         "correlation": correlation,
     }
     plan = PlanDraft(
         design="comparison",
+        prevalence=share,
         assumed=assumed,
         criteria=criteria,
         clusters=clusters,

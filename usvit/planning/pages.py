@@ -1,7 +1,6 @@
 """``plan.json`` and ``plan.html``: one file without script or network."""
 
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -9,7 +8,7 @@ import usvit.documents as doc
 from usvit.documents import LegendEntry, Pens, Plot
 from usvit.files import OutputFolder, write_text
 from usvit.planning.document import plan_document
-from usvit.records import PlanRecord, write_record
+from usvit.records import PlanRecord, save_record
 
 
 def checked_folder(out: str | Path) -> OutputFolder:
@@ -23,15 +22,14 @@ def checked_folder(out: str | Path) -> OutputFolder:
     return folder
 
 
-def write_plan(folder: OutputFolder, content: dict[str, Any]) -> PlanRecord:
-    """Write plan.json and plan.html; the same content gives the same bytes."""
+def write_plan(folder: OutputFolder, record: PlanRecord) -> None:
+    """Write plan.json and plan.html; the same record gives the same bytes."""
     with folder.opened():
-        record = write_record(folder.path / "plan.json", content, PlanRecord)
+        save_record(folder.path / "plan.json", record)
         plots = [curve_plot(record)] if record.curve else []
         if record.design == "comparison" and record.curve:
             plots.append(power_plot(record))
         write_text(folder.path / "plan.html", doc.html_page(plan_document(record, plots)))
-    return record
 
 
 def curve_plot(record: PlanRecord) -> Plot:

@@ -103,7 +103,6 @@ def plan_validation(
         notes.append("the net benefit is not planned, because no threshold probability was given (--threshold)")
     assumed = {
         "positive_class": None if run is None else run.positive_class,
-        "prevalence": share,
         "auc": area,
         "sensitivity": sensitivity,
         "specificity": specificity,
@@ -113,7 +112,7 @@ def plan_validation(
         "linear_predictor_sd": sd,
     }
     runs = () if run is None else (run,)
-    plan = PlanDraft("validation", assumed, criteria, clusters, half_widths, notes, warnings, runs)
+    plan = PlanDraft("validation", share, assumed, criteria, clusters, half_widths, notes, warnings, runs)
     return finish_plan(folder, command, plan)
 
 

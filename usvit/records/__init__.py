@@ -1,20 +1,17 @@
 """Every JSON file and table that usvit writes and reads: one pydantic model each, with bounds.
 
 ``load_record`` opens a file with the bounds of ``usvit.files.read`` and returns an instance of its model, and
-``save_record`` writes one. ``read_record`` and ``write_record`` do the same with the dictionary of a file that is
-continued. Keys that a model does not name are kept. ``usvit.records.schemas`` generates docs/reference/*.schema.json.
+``save_record`` writes one. Keys that a model does not name are kept. ``usvit.records.schemas`` generates
+docs/reference/*.schema.json.
 """
 
 from usvit.records.audit import AuditRecord
 from usvit.records.base import (
     FileRecord,
     Record,
-    check_record,
     fitting,
     load_record,
-    read_record,
     save_record,
-    write_record,
 )
 from usvit.records.calibration import (
     CalibrationRecord,
@@ -306,15 +303,12 @@ __all__ = [
     "Verdict",
     "WeightsRecord",
     "WorstCase",
-    "check_record",
     "fitting",
     "load_record",
     "load_run_record",
-    "read_record",
     "refuse_changed",
     "refuse_changed_run",
     "run_hashes",
     "run_kinds",
     "save_record",
-    "write_record",
 ]

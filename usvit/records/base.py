@@ -1,7 +1,6 @@
 """Common base of all records: strict types, bounded numbers and lengths, and errors that name the file and the key."""
 
 import functools
-import json
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -22,8 +21,8 @@ from pydantic import (
 )
 
 from usvit.errors import UsvitError
-from usvit.estimate import content_of
 from usvit.files import read_json, write_json
+from usvit.plain_data import Json
 from usvit.records.migrations import migrate
 from usvit.representation import Summarised
 
@@ -93,10 +92,10 @@ class Record(Summarised, BaseModel):
         copy.model_post_init(None)
         return copy
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> Json:
         return {name: getattr(self, name) for name in type(self).model_fields}
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Json:
         """Return the keys and values that the file contains, to be written into another file."""
         return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
 
@@ -139,8 +138,8 @@ class InGivenOrder(Record):
         return found
 
     @model_serializer(mode="wrap")
-    def _in_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = handler(self)
+    def _in_order(self, handler: SerializerFunctionWrapHandler) -> Json:
+        content: Json = handler(self)
         return {name: content[name] for name in self._order if name in content} | content
 
 
@@ -179,37 +178,22 @@ def load_record(path: Path, model: type[OneRecord], hint: str = "", *, follow: b
         UsvitError: If the file is missing, is not a regular file, is too large, is not JSON, or a key has an invalid
             value.
     """
-    return _checked(read_json(path, hint, follow=follow), model, path)[1]
-
-
-def read_record(path: Path, model: type[FileRecord], hint: str = "", *, follow: bool = False) -> dict[str, Any]:
-    """Read a JSON file that will be continued as a dictionary; arguments and errors as ``load_record``.
-
-    Use ``load_record`` wherever the content is only read.
-    """
-    return _checked(read_json(path, hint, follow=follow), model, path)[0]
-
-
-def write_record(path: Path, content: dict[str, Any], model: type[OneRecord], *, mode: int = 0o666) -> OneRecord:
-    """Check content against its model, write it as a JSON file, and return it as an instance of the model.
-
-    Args:
-        path: The file; it is replaced as a whole.
-        content: The keys, which are written in this order, after ``schema_version`` if it is not among them. Estimates
-            may be values.
-        model: Model of this kind of file.
-        mode: Permissions of a new file, before the umask.
-
-    Returns:
-        The content as an instance of its model.
-
-    Raises:
-        UsvitError: If a key has an invalid value, or the file cannot be written.
-    """
-    as_read = json.loads(json.dumps(content_of(_with_version(content, model))))  # tuples become lists
-    record = _checked(as_read, model, path, "This is a bug in usvit: please report it.")[1]
-    write_json(path, as_read, mode=mode)
-    return record
+    content = migrate(read_json(path, hint, follow=follow), model.KIND)
+    version = content.get("schema_version", model.VERSION)
+    if version != model.VERSION:
+        raise UsvitError(
+            f"{path} was written by another version of usvit (schema {str(version)[:20]}, and this version reads "
+            f"{model.VERSION}). Run the command that wrote it again with this version."
+        )
+    if "schema_version" not in content:
+        raise UsvitError(f"{path} is damaged: key schema_version: Field required. Copy the file again.")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part)[:60] for part in first["loc"]) or "(all)"
+        reason = re.sub(r"^(Value error,|Input should be)", "should be", first["msg"], count=1)[:200]
+        raise UsvitError(f"{path} is damaged: key {where}: {reason}. Copy the file again.") from None
 
 
 def save_record(path: Path, record: FileRecord, *, mode: int = 0o666) -> None:
@@ -224,45 +208,6 @@ def save_record(path: Path, record: FileRecord, *, mode: int = 0o666) -> None:
         UsvitError: If the file cannot be written.
     """
     write_json(path, record.content(), mode=mode)
-
-
-def check_record(content: dict[str, Any], model: type[OneRecord], path: Path) -> OneRecord:
-    """Check content that is already in memory and return its record; ``path`` is for the error message.
-
-    Raises:
-        UsvitError: If a key is missing or has an invalid value. The message names the file and the key.
-    """
-    return _checked(_with_version(content, model), model, path)[1]
-
-
-def _with_version(content: dict[str, Any], model: type[FileRecord]) -> dict[str, Any]:
-    return content if "schema_version" in content else {"schema_version": model.VERSION, **content}
-
-
-def _checked(
-    content: dict[str, Any], model: type[OneRecord], path: Path, advice: str = "Copy the file again."
-) -> tuple[dict[str, Any], OneRecord]:
-    content = migrate(content, model.KIND)
-    version = content.get("schema_version", model.VERSION)
-    if version != model.VERSION:
-        raise UsvitError(
-            f"{path} was written by another version of usvit (schema {str(version)[:20]}, and this version reads "
-            f"{model.VERSION}). Run the command that wrote it again with this version."
-        )
-    if "schema_version" not in content:
-        raise UsvitError(f"{path} is damaged: key schema_version: Field required. {advice}")
-    try:
-        return content, model.model_validate(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part)[:60] for part in first["loc"]) or "(all)"
-        reason = re.sub(r"^(Value error,|Input should be)", "should be", first["msg"], count=1)[:200]
-        if first["type"] == "string_unicode":
-            raise UsvitError(
-                f"{path} cannot hold the key {where}: a file or folder in it has a name that is not valid UTF-8. "
-                "Rename it."
-            ) from None
-        raise UsvitError(f"{path} is damaged: key {where}: {reason}. {advice}") from None
 
 
 @contextmanager

@@ -1,16 +1,17 @@
 """Figures of metrics.json: of one set of images, of the folds, and the headline."""
 
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from pydantic import Field, model_validator
 
 from usvit.estimate import Estimate
+from usvit.plain_data import Json
 from usvit.records.base import Classes, Count, Fold, InGivenOrder, Record, Share, Text, key, optional
 from usvit.records.values import MeanSd, NonNegative, ShareValue
 
 OneFigure = TypeVar("OneFigure", ShareValue, MeanSd)
 Counts = dict[str, Count]
-_OVR: dict[str, Any] = {"propertyNames": {"pattern": "_vs_rest$"}}
+_OVR: Json = {"propertyNames": {"pattern": "_vs_rest$"}}
 
 
 class MainFigures(InGivenOrder, Generic[OneFigure]):

@@ -4,15 +4,14 @@ No record has another version than 1.0 yet, so ``MIGRATIONS`` is empty. A file i
 """
 
 from collections.abc import Callable
-from typing import Any
 
-Content = dict[str, Any]
+from usvit.plain_data import Json
 
-MIGRATIONS: dict[tuple[str, str], Callable[[Content], Content]] = {}
+MIGRATIONS: dict[tuple[str, str], Callable[[Json], Json]] = {}
 """(``KIND`` of the record, schema version) -> function that returns the content of the next schema version."""
 
 
-def migrate(content: Content, kind: str) -> Content:
+def migrate(content: Json, kind: str) -> Json:
     """Return a record's content after all migrations that its schema version has; ``content`` is not modified.
 
     Args:

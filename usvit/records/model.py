@@ -1,10 +1,11 @@
 """``model.json``: the metadata of one network."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
 from usvit.estimate import Interval
+from usvit.plain_data import Json, Settings
 from usvit.records.base import (
     BY_NAME,
     FROZEN,
@@ -349,9 +350,9 @@ class MeasuredRecord(Record):
     balanced_accuracy: Share | None
 
 
-_CLASSIFIER: dict[str, Any] = {"properties": {"classes": {"minItems": 2}, "positive_class": {"type": "string"}}}
+_CLASSIFIER: Json = {"properties": {"classes": {"minItems": 2}, "positive_class": {"type": "string"}}}
 _TRAINED = ["tune", "weights_sha256", "novelty", "fold"]
-_BY_STAGE: dict[str, Any] = {
+_BY_STAGE: Json = {
     "if": {"required": ["head"]},
     "then": _CLASSIFIER,
     "else": {
@@ -381,7 +382,7 @@ class ModelMetadata(FileRecord):
         "Present only for initial weights: objective of their training (supervised, mae, ...), or method of transfer."
     )
     architecture: Name = key("Name of the network in 'usvit models list', or timm:<name>.")
-    vit: dict[str, Any] = key("Settings of a ViT that were changed.")
+    vit: Settings = key("Settings of a ViT that were changed.")
     timm: Name
     classes: Annotated[list[Name], Field(max_length=100_000)] = key(
         "Class names in the order of the outputs; may be empty for initial weights.", uniqueItems=True
@@ -407,8 +408,8 @@ class ModelMetadata(FileRecord):
     source: SourceRecord | None = optional("Present only for initial weights: the images that they were trained on.")
     upstream: WeightsRecord
     data_licenses: dict[str, Text] = key("Data set -> licence.")
-    grafit: dict[str, Any] | None = optional("Settings of the projector, only for the objective grafit.")
-    tokenizer: dict[str, Any] | None = optional("Settings of the network, only for the objective tokenizer.")
+    grafit: Settings | None = optional("Settings of the projector, only for the objective grafit.")
+    tokenizer: Settings | None = optional("Settings of the network, only for the objective tokenizer.")
     seen_sha256: SeenHashes
     seen_copies: SeenCopies
     seen_collections: Annotated[list[SeenCollectionRecord], Field(max_length=1000)] | None = optional(

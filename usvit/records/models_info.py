@@ -1,10 +1,11 @@
 """Output of ``usvit models info NAME --json``."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from usvit.config import ViTShape
+from usvit.plain_data import Settings
 from usvit.records.base import FileRecord, Name, Number, Record, Text, key, optional
 
 _Whole = Annotated[int, Field(ge=1, le=10**15)]
@@ -120,6 +121,6 @@ class ModelsInfoRecord(FileRecord):
     input_size: _Whole = key("Side of the square image, in pixels, for which macs were counted.")
     classes: _Whole
     shape: ViTShape | None = key("Shape of a plain ViT, which --set vit.PART=... changes; null for other networks.")
-    changed: dict[str, Any] = key("Entries of 'shape' that were changed.")
+    changed: Settings = key("Entries of 'shape' that were changed.")
     weights: list[HubWeights] = key("Weights on the hub, recommended weights first; empty if there are none.")
     paper: ZooPaper

@@ -8,6 +8,7 @@ from usvit.config.planning import ComparisonTest
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 
 PlanDesign = Literal["validation", "accuracy", "comparison"]
+PlanTarget = Literal["width", "half width", "power"]
 _Amount = Annotated[Number, Field(ge=0)]
 
 
@@ -15,7 +16,6 @@ class PlanAssumptions(Record):
     """What the user expects of the planned study. A wrong assumption makes the size wrong."""
 
     positive_class: Name | None = key("Class of the runs in 'like'.")
-    prevalence: Share = key("Share of positive images.")
     auc: Share | None = key("AUC of the model; of the first model in a comparison.")
     auc_b: Share | None = key("AUC of the second model of a comparison.")
     sensitivity: Share | None
@@ -27,6 +27,7 @@ class PlanAssumptions(Record):
     linear_predictor: Text | None = key("Distribution of the log-odds that the model predicts.")
     linear_predictor_mean: Number | None = key("Mean over all images.")
     linear_predictor_sd: _Amount | None = key("SD over all images.")
+    prevalence: Share = key("Share of positive images.")
     images_per_patient: Annotated[Number, Field(ge=1)]
     images_cv: _Amount = key("Coefficient of variation (SD / mean) of the number of images of a patient.")
     icc: Share = key("Correlation of the scores of two images of one patient, within a class.")
@@ -40,10 +41,10 @@ class PlanCriterion(Record):
     name: Name
     value: Number | None = key("The expected figure.")
     target: Number | None = key("Width or half width of the 95 % interval, or power.")
-    target_kind: Literal["width", "half width", "power"]
-    n_independent: Count | None = key("Images that are needed if every patient has one.")
+    target_kind: PlanTarget
     intraclass: Share | None = key("Correlation of what two images of a patient add to the figure.")
     design_effect: Annotated[Number, Field(ge=1)] | None = key("1 + ((1 + CV^2) m - 1) * intraclass")
+    n_independent: Count | None = key("Images that are needed if every patient has one.")
     n_images: Count | None
     n_patients: Count | None
     reason: Text | None = key("Reason why there is no size.", minLength=1)

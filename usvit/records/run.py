@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from usvit.errors import UsvitError
+from usvit.plain_data import Json, Settings
 from usvit.records.base import (
     OPEN,
     Classes,
@@ -117,7 +118,7 @@ class Model(Record):
 
     model_config = OPEN
     name: Name | None = of_section()
-    vit: dict[str, Any] = of_section("Settings of a ViT that were changed.", empty=dict)
+    vit: Settings = of_section("Settings of a ViT that were changed.", empty=dict)
     timm: Name | None = of_section()
     params: Count | None = of_section("Number of parameters.")
     trainable: Count | None = optional("Number of parameters that are trained.")
@@ -228,11 +229,11 @@ class Config(Record):
     loss: LossSection | None = optional()
     optim: OptimSection | None = optional()
     train: TrainSection | None = optional()
-    split: dict[str, Any] | None = optional()
+    split: Settings | None = optional()
     input: InputSection | None = optional()
     objective: Name | None = optional("Objective of usvit pretrain and transfer; absent for other runs.")
-    source: dict[str, Any] | None = optional("Images of usvit pretrain and transfer; absent for other runs.")
-    _written: dict[str, Any] = PrivateAttr(default_factory=dict)
+    source: Settings | None = optional("Images of usvit pretrain and transfer; absent for other runs.")
+    _written: Json = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -243,7 +244,7 @@ class Config(Record):
         return found
 
     @model_serializer
-    def as_written(self) -> dict[str, Any]:
+    def as_written(self) -> Json:
         """Return the complete configuration with its keys in the order of the file."""
         return self._written
 
@@ -263,13 +264,13 @@ class Evaluation(Record):
     warnings: list[Text] = key("What is wrong with the source itself.")
 
 
-_TRAINED: dict[str, Any] = {
+_TRAINED: Json = {
     "required": ["folds", "model", "device", "config", "config_sha256", "seed", "results"],
     "properties": {"data": {"required": ["classes"]}},
     "if": {"properties": {"kind": {"const": "ensemble"}}},
     "else": {"properties": {"config": {"required": ["recipe", "loss", "optim", "train", "split"]}}},
 }
-_BY_KIND: dict[str, Any] = {
+_BY_KIND: Json = {
     "if": {"properties": {"kind": {"const": "test"}}},
     "then": {"required": ["classifiers", "device", "config", "config_sha256", "seed", "results"]},
     "else": {

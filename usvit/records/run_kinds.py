@@ -4,6 +4,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from usvit.plain_data import Json
 from usvit.plugins import RunKind, plugin_run_kinds
 
 CORE: Mapping[str, RunKind] = {
@@ -36,5 +37,5 @@ class KindSchema:
     """Lists the kinds of runs in the JSON Schema, when it is made and not when its model is imported."""
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Json:
         return {**handler(core), "enum": list(run_kinds())}

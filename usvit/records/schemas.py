@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from usvit import records
+from usvit.plain_data import Json
 from usvit.plugins import record_modules
 from usvit.records import CsvRow, FileRecord
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 
-def schema_of(model: type[FileRecord] | type[CsvRow]) -> dict[str, Any]:
+def schema_of(model: type[FileRecord] | type[CsvRow]) -> Json:
     """Build the JSON Schema (draft 2020-12) of what usvit writes for one model."""
     schema = _strict(model.model_json_schema())
     if issubclass(model, FileRecord):
@@ -62,7 +63,7 @@ def _strict(node: Any) -> Any:
     return inner
 
 
-def _always_written(field: dict[str, Any]) -> bool:
+def _always_written(field: Json) -> bool:
     return bool(field.get("x-required")) or ("default" in field and "x-null" not in field)
 
 

@@ -1,10 +1,11 @@
 """``summary.json`` and ``job.json`` of a scored set."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from usvit.estimate import Interval
+from usvit.plain_data import Json, Settings
 from usvit.records.base import (
     OPEN,
     Classes,
@@ -206,7 +207,7 @@ class ScoringModelRecord(Record):
     threshold_origin: Text | None = optional("Where the threshold comes from.")
     novelty: EnsembleOod | None
     seen: ModelSeen = key("Record of seen images.")
-    device: dict[str, Any]
+    device: Json
 
 
 class ProductRecord(Record):
@@ -235,7 +236,7 @@ class SummaryRecord(FileRecord):
     abstention: AbstentionZone | None = key("Null without --abstain-at.")
     novelty: OodSummary
     model: ScoringModelRecord
-    settings: dict[str, Any] = key("Options of the job, without paths.")
+    settings: Settings = key("Options of the job, without paths.")
     versions: dict[str, Text] = key("Package -> version.")
     started: Name = key("Start of the job, of its first process if it was resumed, ISO 8601.")
     finished: Name = key("End of the job, ISO 8601.")

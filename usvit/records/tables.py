@@ -1,12 +1,13 @@
 """Rows of the CSV tables. Columns named by a class (``prob_<class>``) are described as patterns."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from usvit.plain_data import Json
 from usvit.records.base import Count, Fold, Name, Number, Record, Sha256, Share, Text, key, optional
 
-_PROBABILITY: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
+_PROBABILITY: Json = {"type": "number", "minimum": 0, "maximum": 1}
 
 
 class CsvRow(Record):

@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import usvit
 from usvit.errors import EXIT_BUG, EXIT_DONE, EXIT_PARTLY, UsvitError
+from usvit.plain_data import Json
 
 SCHEMA_VERSION = "1.0"
 _EXIT_INTERRUPTED = 130
@@ -63,7 +63,7 @@ def audited(path: Path | None, *, out: Path, job: str, model: str, key: str) -> 
     begun = time.monotonic()  # the system clock may be set back
     what = {"model_sha256": model, "key_fingerprint": key, "usvit": usvit.__version__, "process": os.getpid()}
     _append(path, {"event": "started", "time": _now(), **common, **who, **what})
-    end: dict[str, Any] = {"exit": EXIT_BUG, "error": None}
+    end: Json = {"exit": EXIT_BUG, "error": None}
     try:
         yield attempt
         end["exit"] = EXIT_PARTLY if attempt.partly else EXIT_DONE
@@ -79,7 +79,7 @@ def audited(path: Path | None, *, out: Path, job: str, model: str, key: str) -> 
         _append(path, {"event": "ended", "time": _now(), **common, **end, "seconds": seconds, "counts": attempt.counts})
 
 
-def _append(path: Path, line: dict[str, Any]) -> None:
+def _append(path: Path, line: Json) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"):  # non-blocking: opening a pipe without a reader would hang
         flags |= getattr(os, name, 0)

@@ -17,6 +17,7 @@ from usvit.config.keywords import takes_settings
 from usvit.config.scoring import BATCH_SIZE, NetworkSettings
 from usvit.data.io import BadImage, UInt8, refusing
 from usvit.errors import UsvitError
+from usvit.plain_data import Json
 from usvit.progress import Progress, shown_progress
 from usvit.pseudonyms import Pseudonyms, default_key_path
 from usvit.representation import Summarised
@@ -65,7 +66,7 @@ class Predictor(Summarised):
         return self._ensemble.positive
 
     @cached_property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Json:
         """The key ``model`` of the ``summary.json`` that ``usvit score`` writes: networks, preprocessing, threshold."""
         return self._ensemble.record().content()
 

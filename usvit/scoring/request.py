@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from usvit.config.scoring import ScoringSettings
+from usvit.plain_data import Settings
 from usvit.pseudonyms import Pseudonyms
 from usvit.records import AbstentionZone
 from usvit.scoring.ensemble import Ensemble
@@ -20,9 +20,7 @@ class Request:
     settings: ScoringSettings
 
 
-def identity_of(
-    request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zone: AbstentionZone | None
-) -> dict[str, Any]:
+def identity_of(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zone: AbstentionZone | None) -> Settings:
     """Return the settings that identify a job. The number of processes is not among them."""
     return {
         # A pseudonym instead of the paths: only the owner of the key can compare them.

@@ -103,7 +103,7 @@ def hidden_matrices(model: nn.Module) -> set[str]:
     }
 
 
-def parameter_groups(model: nn.Module, config: OptimConfig, by_adamw: set[str]) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, config: OptimConfig, by_adamw: set[str]) -> list[dict[str, object]]:
     """Divide the trainable parameters into the groups of an optimizer.
 
     Args:

@@ -78,7 +78,7 @@ def filled(tmp_path, accuracies, *, interval=True, dataset=None, figures=None, *
             (study.run_path(run.id) / "metrics.json").write_text(json.dumps(metrics))
             (study.run_path(run.id) / "run.json").write_text(json.dumps(content("run", seconds=1.5)))
         fill(study, plan)
-        return study.record
+        return study.record.content()
 
 
 def test_of_a_result_only_the_figures_of_the_table_are_kept(tmp_path):
@@ -180,7 +180,7 @@ def filled_chain(tmp_path, settings=CHAIN, **values):
     with open_study(tmp_path / "study", plan, "command") as study:
         result_of(plan, study, values)
         fill(study, plan)
-        return study.save()
+        return study.record
 
 
 def rows_of(record):

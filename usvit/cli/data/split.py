@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,6 +10,7 @@ from usvit.cli import options as o
 from usvit.cli.settings import takes_config, takes_options
 from usvit.config import RunConfig
 from usvit.config.own_table import TableSettings
+from usvit.plain_data import Settings
 
 
 @takes_options()
@@ -35,7 +36,7 @@ def split(
     manifest: o.Manifest = None,
     folds: Annotated[int | None, typer.Option(help="Number of folds. (default: 5)")] = None,
     hold_out: Annotated[bool, typer.Option("--hold-out", help="Save one 70/15/15 hold-out instead of folds.")] = False,
-    overrides: dict[str, Any],
+    overrides: Settings,
     json_: o.Json = False,
 ) -> None:
     """Save grouped, stratified folds to a CSV file, with a summary beside it.

@@ -189,7 +189,7 @@ class OwnTable:
                     f"for one data set that is read from a table ('table' or 'dicom'); {len(own)} of "
                     f"{'+'.join(card.name for card in cards)} are. Pass --dataset table, or write a card for each."
                 )
-            changes: dict[str, Any] = {"columns": {**own[0].columns, **self.columns}}
+            changes: dict[str, object] = {"columns": {**own[0].columns, **self.columns}}
             changes |= {"table": self.table} if self.table else {}
             found = [card.model_copy(update=changes) if card is own[0] else card for card in cards]
         if self.positive is None:

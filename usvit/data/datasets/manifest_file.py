@@ -23,8 +23,14 @@ from usvit.data.io import read_image
 from usvit.data.near_duplicates import CompactDescriptions, Description, describe
 from usvit.data.splits import OwnIds, read_description
 from usvit.errors import UsvitError, unknown
-from usvit.files import for_the_owner_alone, read_csv, regular_file, write_atomic
-from usvit.files.read import TABLE_BYTES, bounded_parquet
+from usvit.files import (
+    TABLE_BYTES,
+    bounded_parquet,
+    for_the_owner_alone,
+    read_csv,
+    regular_file,
+    write_atomic,
+)
 from usvit.progress import Progress, task
 from usvit.resources import usable_cores
 

@@ -59,7 +59,7 @@ class ManifestSource(UpstreamDataset):
             self._kept[index] = pixels
         return Image.fromarray(self._kept[index])
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Pixels and descriptions are not sent to worker processes.
         return {**self.__dict__, "_kept": {}, "_used": 0, "_described": {}}
 

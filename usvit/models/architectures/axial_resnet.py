@@ -154,7 +154,7 @@ class AxialResNet(nn.Module):
         self.act1 = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         rates = torch.linspace(0, drop_path_rate, sum(layers), device="cpu").tolist()
-        self.feature_info: list[dict[str, Any]] = []
+        self.feature_info: list[dict[str, object]] = []
         grid = (height // 4, width // 4)
         for stage, depth in enumerate(layers):
             blocks = []
@@ -209,7 +209,7 @@ class AxialResNet(nn.Module):
     def no_weight_decay(self) -> set[str]:
         return {name for name, _ in self.named_parameters() if name.endswith(".relative")}
 
-    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+    def group_matcher(self, coarse: bool = False) -> dict[str, object]:
         """Return timm's groups for layer-wise rates: the stem, then each block."""
         return {"stem": r"^conv1|^bn1", "blocks": r"^layer(\d+)" if coarse else r"^layer(\d+)\.(\d+)"}
 

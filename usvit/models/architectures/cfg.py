@@ -1,11 +1,9 @@
 """Configuration that timm needs for an architecture without released weights."""
 
-from typing import Any
-
 
 def untrained(
     first_conv: str, classifier: str | tuple[str, ...] = "head", *, fixed_input_size: bool = True
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return a timm ``pretrained_cfg`` without weights, for images of 224 pixels that are normalised to [-1, 1].
 
     Args:

@@ -169,7 +169,7 @@ class PatchConvNet(nn.Module):
     def no_weight_decay(self) -> set[str]:
         return {"attn_pool.queries"}
 
-    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+    def group_matcher(self, coarse: bool = False) -> dict[str, object]:
         """Return timm's groups for layer-wise rates: the stem, each block, the pooling with the last norm, the head."""
         return {"stem": r"^patch_embed", "blocks": [(r"^blocks\.(\d+)", None), (r"^attn_pool|^norm", (99999,))]}
 

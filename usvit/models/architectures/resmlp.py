@@ -207,7 +207,7 @@ class ResMLP(MlpMixer):
     def no_weight_decay(self) -> set[str]:
         return set() if self.class_layers is None else {"cls_token"}
 
-    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+    def group_matcher(self, coarse: bool = False) -> dict[str, object]:
         """Return timm's groups for layer-wise rates; the layers of class-MLP join the last norm."""
         last = (r"^norm|^class_layers", (99999,))
         return {"stem": r"^stem|^cls_token", "blocks": [(r"^blocks\.(\d+)", None), last]}

@@ -238,7 +238,7 @@ class ViT(VisionTransformer):
         own |= {name for name, _ in self.named_parameters() if "pos_embeds." in name or name.endswith(".relative")}
         return super().no_weight_decay() | own
 
-    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+    def group_matcher(self, coarse: bool = False) -> dict[str, object]:
         """Return timm's groups for layer-wise rates; a layer's positions join its group, shared ones the stem's."""
         stem = r"^cls_token|^pos_embed$|^patch_embed"
         blocks = [(r"^blocks\.(\d+)", None), (r"^norm", (99999,))]

@@ -1,7 +1,6 @@
 """CaiT: LayerScale, talking heads and class attention (Touvron 2022, thesis, sections 3.5 to 3.7)."""
 
 import re
-from typing import Any
 
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
 from usvit.models.zoo.common import THESIS, figures, layer_scale
@@ -23,7 +22,7 @@ def _cait(size: str, depth: int, released: tuple[int, ...], *paper: PaperFigures
     weights = {
         "in1k" if side == 224 else f"in1k_{side}": Pretrained(f"{name}_{side}.fb_dist_in1k", _BY) for side in released
     }
-    options: dict[str, Any] = {"depth": depth, "init_values": layer_scale(depth)}
+    options: dict[str, object] = {"depth": depth, "init_values": layer_scale(depth)}
     return ModelSpec(name, "cait", _OF_WIDTH[size], THESIS, options, weights, paper=paper)
 
 

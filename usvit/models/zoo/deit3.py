@@ -1,7 +1,5 @@
 """DeiT III: plain ViTs with LayerScale (Touvron 2022, thesis, chapter 6); weights from timm."""
 
-from typing import Any
-
 from usvit.models.spec import ModelSpec, PaperFigures
 from usvit.models.zoo.common import THESIS, TIMM_SIZE, figures, hub, shape
 
@@ -20,7 +18,7 @@ def _deit3(size: str, *paper: PaperFigures) -> ModelSpec:
         "in1k_384": (f"{timm}_384.fb_in1k", _BY),
     }  # fmt: skip
     weights = hub(in21k_ft_in1k=(f"{timm}_224.fb_in22k_ft_in1k", _BY_21K), in1k=(f"{timm}_224.fb_in1k", _BY), **finer)
-    options: dict[str, Any] = {"init_values": LAYER_SCALE}
+    options: dict[str, object] = {"init_values": LAYER_SCALE}
     return ModelSpec(f"deit3_{size}{whole.patch}", "deit3", f"{timm}_224", THESIS, options, weights, whole, paper=paper)
 
 

@@ -4,12 +4,13 @@ import functools
 import json
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, get_args
+from typing import get_args
 
 from usvit.errors import unknown
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained, ZooFamily
 from usvit.models.zoo import ZOO
 from usvit.models.zoo.common import SOURCES
+from usvit.plain_data import Json
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,8 @@ def zoo_counts(name: str) -> dict[int, tuple[int, int]]:
 
 
 @functools.cache
-def _facts() -> dict[str, Any]:
+def _facts() -> Json:
     """Read ``counts.json``, which ``python -m usvit.models.complexity`` writes."""
     text = (files("usvit.models.zoo") / "counts.json").read_text(encoding="utf-8")
-    facts: dict[str, Any] = json.loads(text)
+    facts: Json = json.loads(text)
     return facts

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from usvit.models.spec import Family
 
@@ -55,7 +55,7 @@ def family_of(architecture: str) -> Family:
     held = {id(one): one.numel() for layer in _attention(model) for one in layer.parameters()}
     if sum(held.values()) < ATTENTION_SHARE * sum(one.numel() for one in model.parameters()):
         return "cnn"
-    levels: list[dict[str, Any]] = list(getattr(model, "feature_info", None) or [])
+    levels: list[dict[str, object]] = list(getattr(model, "feature_info", None) or [])
     return "vit" if len({(level["num_chs"], level["reduction"]) for level in levels}) == 1 else "hierarchical"
 
 

@@ -36,6 +36,7 @@ from usvit.node.sending import (
     http_status,
     unavailable,
 )
+from usvit.plain_data import Json
 from usvit.scoring import IMAGE_CLASSES
 
 MOST_MATCHES = 100_000
@@ -48,7 +49,7 @@ PART_HEADER = 1 << 16
 """Bytes around an instance in an answer of WADO-RS."""
 _CHUNK = 1 << 18
 _PENDING = (0xFF00, 0xFF01)
-Answer = dict[str, Any]
+Answer = Json
 """One data set of an answer in DICOM JSON: tag -> its value."""
 
 

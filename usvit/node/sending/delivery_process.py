@@ -215,7 +215,7 @@ class PeerDelivery:
 
     def _conclude(self, row: sqlite3.Row, answer: Answer) -> None:
         now, attempts = self._database.now(), row["attempts"] + 1
-        told: dict[str, Any] = {"kind": row["kind"], "sha256": row["sha256"], "attempts": attempts}
+        told: dict[str, object] = {"kind": row["kind"], "sha256": row["sha256"], "attempts": attempts}
         status = NOT_OFFERED if answer.status is None else answer.status
         if answer.status is not None:
             told["status"] = answer.status

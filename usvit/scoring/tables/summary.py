@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
+from usvit.plain_data import Settings
 from usvit.records import (
     AbstentionZone,
     OodSummary,
@@ -28,7 +28,7 @@ class JobFacts:
     """What the job tells about itself in ``summary.json``."""
 
     model: ScoringModelRecord
-    settings: dict[str, Any]
+    settings: Settings
     """Options, without paths, because they may name a person."""
     versions: dict[str, str]
     started: str

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from usvit.config import merge, nested
 from usvit.config.keywords import takes_settings
 from usvit.errors import UsvitError
+from usvit.plain_data import Settings
 from usvit.progress import Progress, shown_progress
 from usvit.upstream.bench.case import Hardware
 from usvit.upstream.bench.protocols import Protocol, find_protocol
@@ -104,7 +105,7 @@ def _with_batch(protocol: Protocol, settings: BenchmarkSettings) -> Protocol:
     return replace(protocol, batch=first, max_batch=last, repeats=settings.repeats)
 
 
-def _model_settings(given: Mapping[str, Any], image_size: int | None) -> dict[str, Any]:
+def _model_settings(given: Mapping[str, Any], image_size: int | None) -> Settings:
     """Nest ``{"vit.stem": "hmlp_bn"}`` as the section ``model``; the prefix ``model.`` of a key is optional."""
     settings = nested(given)
     if isinstance(settings.get("model"), dict):

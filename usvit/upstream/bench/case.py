@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from usvit.plain_data import Json, Settings
 from usvit.records import Record
 from usvit.upstream.records.bench import BenchModel, BenchResult, Machine, Mode, Precision, Status
 
@@ -27,7 +28,7 @@ class Hardware:
 class BenchmarkCase:
     """One measurement."""
 
-    model: dict[str, Any]
+    model: Settings
     """A dumped ``ModelConfig``."""
     mode: Mode
     batch: int
@@ -45,10 +46,10 @@ class BenchmarkCase:
         return math.ceil(2 * self.seconds)
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "BenchmarkCase":
+    def from_json(cls, value: Json) -> "BenchmarkCase":
         return cls(**{**value, "hardware": Hardware(**value["hardware"])})
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return dataclasses.asdict(self)
 
     def result(self, status: Status, **measured: Any) -> BenchResult:

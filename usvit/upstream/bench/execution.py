@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from usvit.config import build_config
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder
 from usvit.models import find_model
+from usvit.plain_data import Settings
 from usvit.progress import Progress, task
 from usvit.upstream.bench.case import BenchmarkCase, Hardware, Preflight
 from usvit.upstream.bench.isolation import look, run_case
@@ -36,7 +36,7 @@ class BenchSettings:
     hardware: Hardware
     seconds: float
     n_classes: int
-    model_settings: dict[str, Any]
+    model_settings: Settings
     """Settings of the configuration's section ``model``: image_size, vit and others."""
 
 

@@ -4,9 +4,9 @@ import json
 import signal
 import subprocess
 import tempfile
-from typing import Any
 
 from usvit.errors import UsvitError
+from usvit.plain_data import Json
 from usvit.processes import run_module
 from usvit.upstream.bench.case import BenchmarkCase, Preflight
 from usvit.upstream.records.bench import BenchResult
@@ -62,7 +62,7 @@ def look(cases: list[BenchmarkCase]) -> Preflight:
     return Preflight.model_validate(found)
 
 
-def _ask(request: dict[str, Any], case: BenchmarkCase, limit: float) -> tuple[int, str, str]:
+def _ask(request: Json, case: BenchmarkCase, limit: float) -> tuple[int, str, str]:
     with tempfile.TemporaryDirectory(prefix="usvit-bench-") as folder:
         # With a shared compiler cache, the compile time of the second measurement would be wrong.
         environment = {"TORCHINDUCTOR_CACHE_DIR": folder}

@@ -3,14 +3,14 @@
 import json
 import os
 import sys
-from typing import Any
 
 from usvit.errors import UsvitError
+from usvit.plain_data import Json
 from usvit.processes import exit_with_parent
 from usvit.upstream.bench.case import BenchmarkCase
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def answer(request: Json) -> Json:
     """Answer ``{"measure": case}`` or ``{"probe": [case, ...]}``; a user's error becomes ``{"error": ...}``."""
     try:
         if "probe" in request:

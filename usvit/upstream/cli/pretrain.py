@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from usvit.cli import options as o
 from usvit.cli.printing import go_on
 from usvit.cli.settings import takes_config
 from usvit.errors import UsvitError
+from usvit.plain_data import Settings
 from usvit.upstream.config.pretrain import PretrainConfig
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def pretrain(
     folds: FoldsOption = None,
     cell: Cell = None,
     out: o.UpstreamOut = None,
-    overrides: dict[str, Any],
+    overrides: Settings,
     json_: o.Json = False,
     list_recipes: o.ListRecipes = False,
     list_sources: Annotated[bool, typer.Option("--list-sources", help="Show the sources and stop.")] = False,

@@ -1,13 +1,14 @@
 """``usvit study shift``: leave one data set, or one device, out."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from usvit.cli import options as o
 from usvit.cli.settings import takes_config, takes_options
 from usvit.config import RunConfig
+from usvit.plain_data import Settings
 from usvit.upstream.config.study import ShiftSettings
 
 
@@ -34,7 +35,7 @@ def shift(
     ],
     settings: ShiftSettings,
     data_root: o.DataRoot = None,
-    overrides: dict[str, Any],
+    overrides: Settings,
     json_: o.Json = False,
 ) -> None:
     """Measure shift: train without one set, test on it with frozen thresholds, and compare with the other sets.

@@ -1,12 +1,13 @@
 """The command ``usvit test``."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from usvit.cli import options as o
 from usvit.cli.settings import takes_config
+from usvit.plain_data import Settings
 from usvit.upstream.config.test import TestConfig
 
 ClassifierArguments = Annotated[
@@ -61,7 +62,7 @@ def test(
     head: HeadOptions = None,
     data_root: o.DataRoot = None,
     out: o.UpstreamOut = None,
-    overrides: dict[str, Any],
+    overrides: Settings,
     base: o.Base = None,
     json_: o.Json = False,
 ) -> None:

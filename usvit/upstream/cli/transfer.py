@@ -2,13 +2,14 @@
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
 from usvit.cli.printing import go_on
 from usvit.cli.settings import takes_config
+from usvit.plain_data import Settings
 from usvit.upstream.config.transfer import TransferConfig
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def transfer(
     data_root: o.DataRoot = None,
     cell: Cell = None,
     out: o.UpstreamOut = None,
-    overrides: dict[str, Any],
+    overrides: Settings,
     json_: o.Json = False,
     list_recipes: o.ListRecipes = False,
 ) -> None:

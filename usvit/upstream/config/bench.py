@@ -1,12 +1,13 @@
 """Settings of measurements of speed and memory."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from usvit.config.fields import Option
 from usvit.config.scoring import Device
 from usvit.config.sections import Section
+from usvit.plain_data import Settings
 
 Measured = Literal["train", "infer", "both"]
 
@@ -54,7 +55,7 @@ class BenchmarkSettings(MeasurementSettings):
 class BenchModelConfig(Section):
     """Settings of the network of a measurement; the others of the section ``model`` are of trainings."""
 
-    vit: dict[str, Any] = Field(default_factory=dict)
+    vit: Settings = Field(default_factory=dict)
     """Parts of the shape of a ViT."""
 
 

@@ -25,8 +25,8 @@ from typing import Any
 from usvit.config.run import flattened
 from usvit.config.settings import Stage, load_recipe, merge, nested
 from usvit.errors import UsvitError, shortened, unknown
+from usvit.plain_data import Settings
 
-Settings = dict[str, Any]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 """Valid names of cells, which become folder names."""
 MAX_CELLS = 10_000

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from usvit.plain_data import Settings
 from usvit.upstream.config.pretrain import PretrainConfig, SourceConfig
 
 How = Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "finetune"]
@@ -54,7 +55,7 @@ class TransferConfig(PretrainConfig):
     ``train`` if ``source.val_share`` held images out. null: the chosen network is tested without further training."""
     upstream: tuple[str, ...] = ()
     """Several initial weights to choose from, instead of ``model.weights`` (Steiner et al. 2022, section 4.5)."""
-    cells: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    cells: dict[str, Settings] = Field(default_factory=dict)
     """``finetune``: name of each cell of the sweep -> its settings. If empty, there is one cell with these settings."""
     trials: tuple[Count, ...] = ()
     """``finetune``: numbers k of trials of a random search that is simulated over the cells (Steiner et al. 2022,

@@ -1,7 +1,6 @@
 """The teacher of a distillation: a frozen network of the zoo with the head that it was trained with."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -108,7 +107,7 @@ def find_teacher(config: PretrainConfig) -> tuple[ModelSpec, Weights]:
     return spec, weights
 
 
-def _own_parts(weights: Path) -> dict[str, Any]:
+def _own_parts(weights: Path) -> dict[str, object]:
     """Return the settings of a teacher that usvit trained, from its model metadata; {} for others."""
     if not weights.exists():
         return {}

@@ -1,9 +1,10 @@
 """``bench.json`` of ``usvit bench``."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from usvit.plain_data import Settings
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key, optional
 
 _Positive = Annotated[float, Field(gt=0, le=1e15)]
@@ -44,7 +45,7 @@ class BenchSettingsRecord(Record):
     channels_last: bool
     threads: int | None
     memory_gb: Number | None = key("Memory limit in units of 10^9 bytes.")
-    model: dict[str, Any] = key("Settings of the configuration's section 'model' that were given.")
+    model: Settings = key("Settings of the configuration's section 'model' that were given.")
 
 
 class Machine(Record):
@@ -78,7 +79,7 @@ class BenchModel(Record):
     """One network."""
 
     name: Name
-    vit: dict[str, Any] = key("Parts of its shape that were changed.")
+    vit: Settings = key("Parts of its shape that were changed.")
     architecture: Name
     params: _Side
     macs: _Side = key("Number of multiply-accumulate operations in the forward pass of one image.")

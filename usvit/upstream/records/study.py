@@ -1,16 +1,19 @@
 """``study.json``: the state of a study and its table."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from usvit.estimate import Interval
+from usvit.plain_data import Settings
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key, optional
 
 MAX_RUNS = 100_000
 Kind = Literal["cv", "train", "pretrain", "transfer", "test", "bench"]
 """Command that makes a run of a study."""
 State = Literal["waiting", "running", "finished", "failed"]
+Scale = Literal["paper", "tiny"]
+EngineName = Literal["sequential", "ray"]
 _STATE = "State of the run. With Ray, a run is 'waiting' until it ends."
 _Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
@@ -32,7 +35,7 @@ class StudyRun(Record):
         "Reason why the run failed, or why it waits; errors/<id>.txt has the details of a failure."
     )
     seconds: Annotated[Number, Field(ge=0)] | None = key("Duration since the run was last resumed, from run.json.")
-    config: dict[str, Any] = key(
+    config: Settings = key(
         "The configuration, without default values for kinds other than cv and train. ${ID} stands for the run "
         "directory of another run."
     )
@@ -140,33 +143,23 @@ class StudyRecord(FileRecord):
 
     KIND: ClassVar[str] = "study"
     name: Name
-    title: Text
     state: Literal["running", "finished", "partly"] = key(
         "partly: the study ended, but a run failed. running: the study is under way, or was stopped."
     )
     created: Name = key(format="date-time")
-    finished: Name | None = optional("End of the last call that ran something.", format="date-time")
     command: Text = key("The command that began the study.")
     usvit_version: Name
+    title: Text
     columns: list[StudyColumn] = key("Columns of the table.", minItems=1)
     seeds: list[_Seed] = key("Seeds of the study; the table shows the first.", minItems=1)
     other_dataset: Text | None = key(
         "Data set that replaced those of the study's file (--dataset); nothing is compared with the paper then."
     )
-    scale: Literal["paper", "tiny"] = key(
-        "tiny: tiny networks on generated images, whose figures say nothing about the paper."
-    )
+    scale: Scale = key("tiny: tiny networks on generated images, whose figures say nothing about the paper.")
     changed: list[Text] = key("Settings of the command line, for all runs.")
     paper: StudyPaper | None
     notes: list[Text]
-    contamination: dict[str, Text] | None = optional(
-        "Run -> warning, for runs that were tested on pre-training data of a foundation model.",
-        minProperties=1,
-    )
-    runs_folder: Text = key("Folder of the runs, relative to that of the study.")
-    engine: Literal["sequential", "ray"] | None = key(
-        "Engine of the last call that ran something; null before the first such call."
-    )
+    engine: EngineName | None = key("Engine of the last call that ran something; null before the first such call.")
     cpus: Count | None = key("Threads of each run.", minimum=1)
     runs: Annotated[list[StudyRun], Field(min_length=1, max_length=MAX_RUNS)]
     table: Annotated[list[StudyTableRow], Field(max_length=MAX_RUNS)]
@@ -174,3 +167,9 @@ class StudyRecord(FileRecord):
         "Spread over seeds; empty for a single seed."
     )
     correlations: list[StudyCorrelation] = key("Correlations of columns that the study's file names.")
+    runs_folder: Text = key("Folder of the runs, relative to that of the study.")
+    finished: Name | None = optional("End of the last call that ran something.", format="date-time")
+    contamination: dict[str, Text] | None = optional(
+        "Run -> warning, for runs that were tested on pre-training data of a foundation model.",
+        minProperties=1,
+    )

@@ -8,6 +8,7 @@ from typing import Any
 from usvit.config import ViTShape
 from usvit.errors import UsvitError
 from usvit.models import Complexity, count, count_plain, find_model
+from usvit.plain_data import Settings
 
 DIMENSIONS = ("width", "depth", "mlp")
 """The dimensions of a shape, in the order of the paper's tuples."""
@@ -58,7 +59,7 @@ class ShapeRule:
             _nearest(width, self.width_multiple), _nearest(depth, 1), _nearest(mlp, min(MLP_MULTIPLE, max(1, int(mlp))))
         )
 
-    def settings(self, shape: NetworkShape) -> dict[str, Any]:
+    def settings(self, shape: NetworkShape) -> Settings:
         """Return ``model.vit`` of a shape's network."""
         return {**dict(self.vit), **dataclasses.asdict(shape), "heads": self.n_heads(shape)}
 

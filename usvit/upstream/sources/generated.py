@@ -1,7 +1,6 @@
 """Images that are generated on the fly: no download, no files, and no image of a person."""
 
 import functools
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +72,7 @@ class PhantomSource(GeneratedSource):
             self._kept[index] = picture
         return picture.convert("RGB")
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_kept": {}}  # pixels are not sent to worker processes
 
     def with_mask(self, index: int) -> tuple[UInt8, NDArray[np.bool_]]:

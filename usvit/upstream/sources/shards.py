@@ -29,6 +29,7 @@ from PIL import Image
 from usvit.data.datasets import Indices, StringArray, UpstreamDataset
 from usvit.errors import UsvitError
 from usvit.files import atomic, file_state, open_regular, regular_file, write_atomic
+from usvit.plain_data import Json
 from usvit.resources import cache_dir
 from usvit.upstream.sources.folder import rgb
 from usvit.upstream.sources.shard_index import ShardIndex, read_index
@@ -279,7 +280,7 @@ class _Web:
 
     protocol = ("http", "https")
 
-    def info(self, address: str) -> dict[str, Any]:
+    def info(self, address: str) -> Json:
         try:
             try:
                 answer = self._opened(address, "HEAD")
@@ -346,7 +347,7 @@ def _filesystem(address: str) -> tuple[Any, str]:
     return filesystem, path
 
 
-def _facts(address: str) -> tuple[Any, dict[str, Any]]:
+def _facts(address: str) -> tuple[Any, Json]:
     """Return the file system of an address, and the size and state of the file."""
     filesystem, path = _filesystem(address)
     for attempt in range(1, ATTEMPTS + 1):

@@ -13,7 +13,7 @@ from usvit.upstream.sources.catalog import TORCHVISION as PREFIX
 
 ALL = "all"
 """Name of the only split of a data set without splits."""
-SPLITS: dict[str, dict[str, dict[str, Any]]] = {
+SPLITS: dict[str, dict[str, dict[str, object]]] = {
     **{
         name: {"train": {"train": True}, "test": {"train": False}}
         for name in ("FashionMNIST", "KMNIST", "MNIST", "QMNIST", "USPS")

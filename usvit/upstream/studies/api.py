@@ -65,7 +65,6 @@ def run_study(
     changes = nested({**run_settings, **(overrides or {})})
     options = {"device": settings.device, "precision": settings.precision, "workers": settings.workers}
 
-    from usvit.upstream.records.study import StudyRecord
     from usvit.upstream.studies.execution import StudyOutcome, default_out, execute
     from usvit.upstream.studies.plan import make_plan
     from usvit.upstream.studies.state import new_record
@@ -83,7 +82,7 @@ def run_study(
     )
     folder = default_out(plan) if settings.out is None else settings.out
     if settings.dry_run:
-        return StudyOutcome(folder, StudyRecord.model_validate(new_record(plan, command)), folder / "study.html")
+        return StudyOutcome(folder, new_record(plan, command), folder / "study.html")
     from usvit.upstream.studies.engines import make_engine
 
     chosen = make_engine(

@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import usvit
 from usvit.arguments import checked_arguments
@@ -14,8 +13,8 @@ from usvit.evaluation import CandidateScores, Members
 from usvit.metrics.cross_validation import FoldFigure
 from usvit.metrics.figure_table import BY_KEY, HEADLINE
 from usvit.metrics.nested_choice import CandidateChoice, NestedChoice, nested_choice, one_standard_error
-from usvit.records import load_record, write_record
-from usvit.upstream.records.best import BestRecord
+from usvit.records import load_record, save_record
+from usvit.upstream.records.best import ApparentBest, BestCandidate, BestFold, BestRecord, BestValidation, BestWinner
 from usvit.upstream.records.study import StudyRecord
 from usvit.upstream.studies.candidates import StudyCandidate, find_candidates
 
@@ -105,43 +104,44 @@ def best_of_study(study: str | Path, *, figure: str = "auc", ensembles: int = 1)
     )
     warning = contamination_warning(list(contamination))
     test = predictions.table[predictions.table["part"] == "test"]
-    content = {
-        "usvit_version": usvit.__version__,
-        "study": record.name,
-        "figure": figure,
-        "positive_class": predictions.positive,
-        "classes": predictions.classes,
-        "n_images": len(test.drop_duplicates(["dataset", "image_id"])),
-        "n_groups": int(test["group_id"].nunique()),
-        "n_folds": len(scores.folds),
-        "n_repeats": len({*scores.repeat}),
-        "candidates": [
-            {
-                "name": one.name,
-                "runs": [id_ for c in one.final for id_ in candidates[c].ids],
-                "members": _names(candidates, one.final),
-                "parameters": sum(sizes[c] for c in one.final),
-                "validation": {"value": final.values[k], "standard_error": final.errors[k]},
-                "within_one_se": k in final.within,
-                "test": tests[k],
-            }
+    best = BestRecord(
+        usvit_version=usvit.__version__,
+        study=record.name,
+        figure=figure,
+        positive_class=predictions.positive,
+        classes=predictions.classes,
+        n_images=len(test.drop_duplicates(["dataset", "image_id"])),
+        n_groups=int(test["group_id"].nunique()),
+        n_folds=len(scores.folds),
+        n_repeats=len({*scores.repeat}),
+        candidates=[
+            BestCandidate(
+                name=one.name,
+                runs=[id_ for c in one.final for id_ in candidates[c].ids],
+                members=_names(candidates, one.final),
+                parameters=sum(sizes[c] for c in one.final),
+                validation=BestValidation(value=final.values[k], standard_error=final.errors[k]),
+                within_one_se=k in final.within,
+                test=tests[k],
+            )
             for k, one in enumerate(options)
         ],
-        "folds": _folds(choice, options, candidates, scores),
-        "nested": scores.value([options[one.chosen].by_fold[k] for k, one in enumerate(choice.folds)]),
-        "apparent": {"name": options[choice.apparent].name, "test": tests[choice.apparent]},
-        "apparent_minus_nested": choice.apparent_minus_nested,
-        "winner": {
-            "name": winner.name,
-            "members": _names(candidates, winner.final),
-            "runs": [path.as_posix() for path in runs],
-            "parameters": sum(sizes[c] for c in winner.final),
-        },
-        "commands": _commands(runs, folder),
-        "left_out": [{"run": run, "reason": reason} for run, reason in left_out],
-        "warnings": [warning] if warning else [],
-    }
-    return write_record(folder / "best.json", content, BestRecord)
+        folds=_folds(choice, options, candidates, scores),
+        nested=scores.value([options[one.chosen].by_fold[k] for k, one in enumerate(choice.folds)]),
+        apparent=ApparentBest(name=options[choice.apparent].name, test=tests[choice.apparent]),
+        apparent_minus_nested=choice.apparent_minus_nested,
+        winner=BestWinner(
+            name=winner.name,
+            members=_names(candidates, winner.final),
+            runs=[path.as_posix() for path in runs],
+            parameters=sum(sizes[c] for c in winner.final),
+        ),
+        commands=_commands(runs, folder),
+        left_out=left_out,
+        warnings=[warning] if warning else [],
+    )
+    save_record(folder / "best.json", best)
+    return best
 
 
 def _folder_of(study: str | Path) -> Path:
@@ -206,23 +206,22 @@ def _ranked(choice: CandidateChoice, lower: bool) -> list[int]:
 
 def _folds(
     choice: NestedChoice, options: Sequence[_Option], candidates: Sequence[StudyCandidate], scores: CandidateScores
-) -> list[dict[str, Any]]:
-    entries = []
-    for k, (fold, repeat) in enumerate(zip(scores.folds, scores.repeat, strict=True)):
-        own, tested = choice.folds[k], choice.figures[k]
-        entries.append(
-            {
-                "fold": fold,
-                "repeat": repeat,
-                "chosen": options[own.chosen].name,
-                "members": _names(candidates, options[own.chosen].by_fold[k]),
-                "best": options[own.best].name,
-                "validation": {"value": own.values[own.best], "standard_error": own.errors[own.best]},
-                "chosen_validation": own.values[own.chosen],
-                "test": None if tested is None else tested.value,
-            }
+) -> list[BestFold]:
+    return [
+        BestFold(
+            fold=fold,
+            repeat=repeat,
+            chosen=options[own.chosen].name,
+            members=_names(candidates, options[own.chosen].by_fold[k]),
+            best=options[own.best].name,
+            validation=BestValidation(value=own.values[own.best], standard_error=own.errors[own.best]),
+            chosen_validation=own.values[own.chosen],
+            test=None if tested is None else tested.value,
         )
-    return entries
+        for k, (fold, repeat, own, tested) in enumerate(
+            zip(scores.folds, scores.repeat, choice.folds, choice.figures, strict=True)
+        )
+    ]
 
 
 def _names(candidates: Sequence[StudyCandidate], members: Sequence[int]) -> list[str]:

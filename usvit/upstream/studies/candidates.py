@@ -5,13 +5,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from usvit.data.splits import folds_sha256
 from usvit.errors import UsvitError
 from usvit.experiments import KINDS, Member, open_member, refuse_other_folds
+from usvit.upstream.records.best import LeftOutRun
 from usvit.upstream.records.study import StudyRecord, StudyRun
 
 
@@ -54,11 +54,11 @@ class _Found:
     @property
     def configuration(self) -> str:
         """Its settings without the seed."""
-        settings: dict[str, Any] = {key: value for key, value in self.run.config.items() if key != "seed"}
+        settings = {key: value for key, value in self.run.config.items() if key != "seed"}
         return json.dumps(settings, sort_keys=True)
 
 
-def find_candidates(folder: Path, record: StudyRecord) -> tuple[list[StudyCandidate], list[tuple[str, str]]]:
+def find_candidates(folder: Path, record: StudyRecord) -> tuple[list[StudyCandidate], list[LeftOutRun]]:
     """Open the finished classifiers of a study.
 
     Args:
@@ -76,9 +76,10 @@ def find_candidates(folder: Path, record: StudyRecord) -> tuple[list[StudyCandid
     found, left_out = [], []
     for run in record.runs:
         if run.kind not in KINDS:
-            left_out.append((run.id, f"a run of usvit {run.kind} has no classifier of these images"))
+            reason = f"a run of usvit {run.kind} has no classifier of these images"
+            left_out.append(LeftOutRun(run=run.id, reason=reason))
         elif run.state != "finished":
-            left_out.append((run.id, f"it is not finished ({run.state})"))
+            left_out.append(LeftOutRun(run=run.id, reason=f"it is not finished ({run.state})"))
         else:
             member = open_member(Path(os.path.normpath(folder / record.runs_folder / run.id)))
             found.append(_Found(run, member, folds_sha256(member.folds)))
@@ -96,7 +97,7 @@ def find_candidates(folder: Path, record: StudyRecord) -> tuple[list[StudyCandid
     return candidates, [*left_out, *lacking]
 
 
-def _of_seeds(found: Sequence[_Found], first: Sequence[_Found]) -> tuple[list[StudyCandidate], list[tuple[str, str]]]:
+def _of_seeds(found: Sequence[_Found], first: Sequence[_Found]) -> tuple[list[StudyCandidate], list[LeftOutRun]]:
     """Join the seeds of each configuration, which have different folds, as repeats of one cross-validation.
 
     Args:
@@ -115,7 +116,7 @@ def _of_seeds(found: Sequence[_Found], first: Sequence[_Found]) -> tuple[list[St
             )
         else:
             reason = f"it has {len(own)} finished runs on {len(by_folds)} of {len(first)} sets of folds"
-            left_out += [(one.run.id, reason) for one in own]
+            left_out += [LeftOutRun(run=one.run.id, reason=reason) for one in own]
     if len(candidates) < 2:
         one, other = first[0].member, first[1].member
         try:

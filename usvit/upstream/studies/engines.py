@@ -11,6 +11,7 @@ import torch
 from usvit.cluster import TaskShare, connected, import_ray
 from usvit.errors import UsvitError
 from usvit.progress import Progress
+from usvit.upstream.records.study import EngineName
 from usvit.upstream.studies.kinds import KINDS
 from usvit.upstream.studies.task import NamedRun, StudyTask, TaskResult, make_run, make_run_elsewhere
 
@@ -24,7 +25,7 @@ class Engine(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> EngineName: ...
 
     @property
     def cpus(self) -> int:
@@ -40,7 +41,7 @@ class Sequential:
     """One run after the other, in this process."""
 
     cpus: int
-    name: str = "sequential"
+    name: EngineName = "sequential"
 
     def __call__(
         self, tasks: list[StudyTask], begun: Callable[[str], None], progress: Progress
@@ -70,7 +71,7 @@ class Ray:
     address: str | None
     """``host:port``, ``auto`` for the cluster on this machine, or None for a new cluster on loopback for this study."""
     use_gpus: bool
-    name: str = "ray"
+    name: EngineName = "ray"
 
     def __call__(
         self, tasks: list[StudyTask], begun: Callable[[str], None], progress: Progress

@@ -7,6 +7,7 @@ from typing import Any
 from usvit.config import RunConfig, ViTShape, merge
 from usvit.errors import UsvitError
 from usvit.models import count, count_plain, find_model, zoo_counts
+from usvit.plain_data import Settings
 from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.test import TestConfig
 from usvit.upstream.config.transfer import TransferConfig
@@ -108,7 +109,7 @@ def _local_crops(config: PretrainConfig) -> float:
     return config.views.local_count * (side / config.model.image_size) ** 2
 
 
-def _of_cell(config: TransferConfig, cell: dict[str, Any]) -> TransferConfig:
+def _of_cell(config: TransferConfig, cell: Settings) -> TransferConfig:
     settings = merge(config.model_dump(exclude={"cells"}), cell)
     return TransferConfig.model_validate(settings)
 

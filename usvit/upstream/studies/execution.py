@@ -94,7 +94,7 @@ def execute(
             for run in todo
         ]
         if todo:
-            study.record |= {"state": "running", "engine": engine.name, "cpus": engine.cpus}
+            study.record.state, study.record.engine, study.record.cpus = "running", engine.name, engine.cpus
             study.save()
         pace = Pace()
 
@@ -115,16 +115,16 @@ def execute(
             with contextlib.suppress(UsvitError):
                 _show(study, plan)
             raise
-        states = {run["state"] for run in study.record["runs"]}
-        study.record["state"] = "finished" if states == {"finished"} else "partly"
+        states = {run.state for run in study.record.runs}
+        study.record.state = "finished" if states == {"finished"} else "partly"
         if todo:
-            study.record["finished"] = now()
+            study.record.finished = now()
         return _show(study, plan)
 
 
 def _show(study: StudyDir, plan: StudyPlan) -> StudyOutcome:
     """Write the table and its pages for the runs that are finished."""
     fill(study, plan)
-    record = study.save()
+    study.save()
     write_text(study.path / "study.csv", csv_text(long_table(study, plan)))
-    return StudyOutcome(study.path, record, write_pages(study.path, record))
+    return StudyOutcome(study.path, study.record, write_pages(study.path, study.record))

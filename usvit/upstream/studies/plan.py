@@ -14,7 +14,8 @@ from usvit.config.run import flattened
 from usvit.data.datasets import load_cards
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
-from usvit.upstream.records.study import Kind
+from usvit.plain_data import Settings
+from usvit.upstream.records.study import Kind, Scale
 from usvit.upstream.studies.kinds import KINDS, check_figure
 from usvit.upstream.studies.metric_names import OF_NETWORK
 from usvit.upstream.studies.printed import Printed
@@ -31,7 +32,6 @@ from usvit.upstream.studies.tiny import MAX_CELLS, tiny_settings
 
 MAX_ROWS = 10_000
 """Maximum number of rows times seeds. The largest shipped study has 100."""
-Settings = dict[str, Any]
 _OF_THE_ROWS = {
     "recipe": "'recipe' of a step, or grid.recipes",
     "seed": "seeds (--seeds)",
@@ -83,7 +83,7 @@ class StudyPlan:
     seeds: tuple[int, ...]
     dataset: str | None = None
     """The data set that replaces those of the file (``--dataset``)."""
-    scale: str = "paper"
+    scale: Scale = "paper"
     """``paper``, or ``tiny`` for the same runs with tiny networks on generated images."""
     changed: tuple[str, ...] = ()
     """Settings of the command line for all runs, such as ``train.steps=10``."""
@@ -113,7 +113,7 @@ class _Layers:
     options: Settings
     overrides: Settings
     dataset: str | None
-    scale: str
+    scale: Scale
 
     def above(self, kind: Kind) -> tuple[Settings, ...]:
         schema = KINDS[kind].config
@@ -128,7 +128,7 @@ def make_plan(
     options: Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
     changed: tuple[str, ...] = (),
-    scale: str = "paper",
+    scale: Scale = "paper",
 ) -> StudyPlan:
     """Plan all runs of a study.
 
@@ -241,7 +241,7 @@ def _plan_row(
 def _built(layers: _Layers, row: Row, step: Step, kind: Kind, seed: int) -> BaseModel:
     study = layers.study
     own = layers.above(kind)
-    arguments: dict[str, Any] = {"model": row.model, "row": nested(row.settings), "seed": seed}
+    arguments: Settings = {"model": row.model, "row": nested(row.settings), "seed": seed}
     config = build_step(step, **arguments, below=nested(study.settings), above=own)
     if layers.scale == "paper":
         return config
@@ -381,18 +381,3 @@ def _refuse_unknown_settings(study: StudyConfig, overrides: Mapping[str, Any]) -
 
 def _wrong(study: StudyConfig, row: Row, what: str) -> UsvitError:
     return UsvitError(f"The study {study.name}, row '{row.name}': {what}.")
-
-
-def as_json(run: PlannedRun) -> dict[str, Any]:
-    """Return the entry of a run in ``study.json`` before it starts."""
-    return {
-        "id": run.id,
-        "kind": run.kind,
-        "seed": run.seed,
-        "needs": list(run.needs),
-        "state": "waiting",
-        "attempts": 0,
-        "error": None,
-        "seconds": None,
-        "config": dict(run.recorded),
-    }

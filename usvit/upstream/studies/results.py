@@ -13,7 +13,7 @@ import pandas as pd
 from usvit.estimate import Estimate
 from usvit.files import read_csv
 from usvit.models import count, find_model, zoo_counts
-from usvit.records import MetricsRecord, load_record
+from usvit.records import ContaminationRecord, MetricsRecord, load_record
 from usvit.upstream.records.bench import BenchRecord
 from usvit.upstream.records.study import Kind
 from usvit.upstream.records.test import TestRecord
@@ -31,6 +31,16 @@ class PretrainResult:
     record: PretrainRecord
     histories: tuple[pd.DataFrame, ...]
     """The content of history.csv of each fold."""
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """What the table shows of a finished run; its whole result would take megabytes for each run of a large study."""
+
+    figures: dict[str, Estimate]
+    n_images: int | None = None
+    n_groups: int | None = None
+    contamination: tuple[ContaminationRecord, ...] = ()
 
 
 def number(value: float | None, method: str | None = None) -> Estimate:

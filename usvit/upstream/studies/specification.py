@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from usvit.config.settings import cannot_be_used
 from usvit.errors import UsvitError, unknown
+from usvit.plain_data import Settings
 from usvit.plain_yaml import read_yaml
 from usvit.resources import configs_dir
 from usvit.upstream.records.study import Kind
@@ -67,7 +68,7 @@ class Step(_Section):
     seed: Seed | None = None
     """Seed of this run whatever the seed of the study is: runs that need it differ by their own seeds alone, such as
     several fine-tunings of one pre-training."""
-    settings: dict[str, Any] = {}
+    settings: Settings = {}
     """Settings that override the recipe; sections, or dotted keys."""
 
 
@@ -106,7 +107,7 @@ class Row(_Section):
     """Heading above rows that belong together, such as a data set."""
     model: str | None = None
     """Model of every step that names none and does not take it from its weights."""
-    settings: dict[str, Any] = {}
+    settings: Settings = {}
     """Settings of every ``cv``, ``train`` and ``pretrain`` step of the row; their ``model`` also counts for ``params``,
     ``macs`` and ``bench``."""
     steps: dict[str, Step | None] = {}
@@ -127,7 +128,7 @@ class Block(_Section):
     """Names of recipes, or YAML files."""
     variant: PlainName | None = None
     """Distinguishes blocks that differ only in their settings."""
-    settings: dict[str, Any] = {}
+    settings: Settings = {}
     """Settings that override the recipe."""
 
 
@@ -176,7 +177,7 @@ class StudyConfig(_Section):
     """Pairs of columns whose correlation stands below the table, over all rows and seeds."""
     seeds: Annotated[tuple[Seed, ...], BeforeValidator(_listed), Field(min_length=1)] = (0,)
     """The table shows the results of the first seed; if there are several, their spread is below it."""
-    settings: dict[str, Any] = {}
+    settings: Settings = {}
     """Settings of every run, below those of rows, steps and blocks."""
     steps: dict[str, Step] = {}
     """The runs of every row."""
@@ -186,7 +187,7 @@ class StudyConfig(_Section):
     protocol: Literal["cv", "train"] = "cv"
     """The command of the grid's runs."""
     paper: Paper | None = None
-    tiny: dict[str, Any] = {}
+    tiny: Settings = {}
     """Settings of every run at ``--scale tiny``, where the general ones do not fit."""
     notes: tuple[str, ...] = ()
     """Notes for the reader: errata of the paper, choices that were made here."""

@@ -11,38 +11,41 @@ import usvit
 from usvit.config import identity
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, make_folder, write_text
-from usvit.records import load_run_record, read_record, write_record
-from usvit.upstream.records.study import StudyRecord
+from usvit.records import load_record, load_run_record, save_record
+from usvit.upstream.records.study import State, StudyColumn, StudyPaper, StudyRecord, StudyRun
 from usvit.upstream.studies.kinds import KINDS
 from usvit.upstream.studies.metric_names import title_of
-from usvit.upstream.studies.plan import PlannedRun, StudyPlan, as_json
+from usvit.upstream.studies.plan import PlannedRun, StudyPlan
+from usvit.upstream.studies.results import RunFigures
+
+_RENEWED = ("title", "columns", "seeds", "other_dataset", "changed", "paper", "notes", "runs_folder")
+"""Keys that affect no run, and are those of the current call."""
 
 
 class StudyDir:
     """The folder of one study: ``study.json``, ``runs/<id>/`` and, for runs that failed, ``errors/<id>.txt``.
 
-    ``record`` is the content of ``study.json``; ``save`` writes it, and returns it as an instance of its model. The
-    runs may be in another folder, which several studies share.
+    ``record`` is the content of ``study.json``, which ``save`` writes. The runs may be in another folder, which several
+    studies share.
     """
 
-    def __init__(self, path: Path, record: dict[str, Any], runs: Path | None = None):
+    def __init__(self, path: Path, record: StudyRecord, runs: Path | None = None):
         self.path, self.record = path, record
         self.runs = path / "runs" if runs is None else runs
-        self.results: dict[str, Any] = {}
-        """What the table shows of the finished runs whose results have been read
-        (``usvit.upstream.studies.tables``)."""
-        self._by_id = {run["id"]: run for run in record["runs"]}
+        self.results: dict[str, RunFigures] = {}
+        """What the table shows of the finished runs whose results have been read."""
+        self._by_id = {run.id: run for run in record.runs}
 
-    def save(self) -> StudyRecord:
-        return write_record(self.path / "study.json", self.record, StudyRecord)
+    def save(self) -> None:
+        save_record(self.path / "study.json", self.record)
 
     def run_path(self, run_id: str) -> Path:
         """Return the run directory of a run."""
         return self.runs / run_id
 
-    def state_of(self, run_id: str) -> str:
-        """Return ``waiting``, ``running``, ``finished`` or ``failed``."""
-        return str(self._by_id[run_id]["state"])
+    def state_of(self, run_id: str) -> State:
+        """Return the state of a run."""
+        return self._by_id[run_id].state
 
     def is_finished(self, run: PlannedRun) -> bool:
         """Return whether the run directory is complete, independently of ``study.json``.
@@ -70,12 +73,14 @@ class StudyDir:
 
     def begin(self, run_id: str) -> None:
         """Record that a run has started; the caller saves the record."""
-        self._by_id[run_id] |= {"state": "running", "error": None}
+        run = self._by_id[run_id]
+        run.state, run.error = "running", None
 
     def end(self, run_id: str, *, error: str | None = None, details: str | None = None) -> None:
         """Record the outcome of a run; the caller saves the record with its new table."""
         run = self._by_id[run_id]
-        run |= {"state": "failed" if error else "finished", "error": error, "attempts": run["attempts"] + 1}
+        run.state, run.error = "failed" if error else "finished", error
+        run.attempts += 1
         log = self.path / "errors" / f"{run_id}.txt"
         if error:
             write_text(log, f"{details or error}\n")
@@ -84,11 +89,15 @@ class StudyDir:
 
     def block(self, run_id: str, reason: str) -> None:
         """Record that a run waits because one that it needs failed; the caller saves the record."""
-        self._by_id[run_id] |= {"state": "waiting", "error": reason}
+        run = self._by_id[run_id]
+        run.state, run.error = "waiting", reason
 
     def settle(self, run_id: str, *, finished: bool) -> None:
         """Set the initial state of a run: finished, or waiting (failed runs are tried again)."""
-        self._by_id[run_id] |= {"state": "finished", "error": None} if finished else {"state": "waiting"}
+        run = self._by_id[run_id]
+        run.state = "finished" if finished else "waiting"
+        if finished:
+            run.error = None
 
 
 @contextmanager
@@ -111,15 +120,17 @@ def open_study(path: Path, plan: StudyPlan, command: str, runs: Path | None = No
     with folder.opened():
         existing = _existing(folder, plan)  # again: another process may have begun a study in between
         make_folder(path / "runs" if runs is None else runs, path if runs is None else runs)
-        study = StudyDir(path, existing or new_record(plan, command), runs)
-        runs_folder = Path(os.path.relpath(study.runs, path)).as_posix()
-        study.record |= {"schema_version": StudyRecord.VERSION, **_shown(plan), "runs_folder": runs_folder}
+        runs_folder = Path(os.path.relpath(path / "runs" if runs is None else runs, path)).as_posix()
+        record = new_record(plan, command, runs_folder)
+        if existing is not None:
+            record = existing.model_copy(update={name: getattr(record, name) for name in _RENEWED})
+        study = StudyDir(path, record, runs)
         if existing is None:
             study.save()
         yield study
 
 
-def _existing(folder: OutputFolder, plan: StudyPlan) -> dict[str, Any] | None:
+def _existing(folder: OutputFolder, plan: StudyPlan) -> StudyRecord | None:
     """Return the ``study.json`` of the folder if it is that of the same study; None if nothing has begun there.
 
     Raises:
@@ -127,57 +138,63 @@ def _existing(folder: OutputFolder, plan: StudyPlan) -> dict[str, Any] | None:
     """
     if not folder.has_record():
         return None
-    existing = read_record(folder.path / "study.json", StudyRecord)
+    existing = load_record(folder.path / "study.json", StudyRecord)
     _refuse_other_study(folder.path, existing, plan)
     return existing
 
 
-def new_record(plan: StudyPlan, command: str) -> dict[str, Any]:
+def new_record(plan: StudyPlan, command: str, runs_folder: str = "runs") -> StudyRecord:
     """Return the content of ``study.json`` before the first run."""
-    return {
-        "schema_version": StudyRecord.VERSION,
-        "name": plan.study.name,
-        "state": "running",
-        "created": now(),
-        "command": command,
-        "usvit_version": usvit.__version__,
-        **_shown(plan),
-        "engine": None,
-        "cpus": None,
-        "runs": [as_json(run) for run in plan.runs],
-        "table": [],
-        "seed_spread": [],
-        "correlations": [],
-        "runs_folder": "runs",
-    }
+    study, paper = plan.study, plan.study.paper
+    return StudyRecord(
+        name=study.name,
+        state="running",
+        created=now(),
+        command=command,
+        usvit_version=usvit.__version__,
+        title=study.title,
+        columns=[_column(plan, name) for name in study.columns],
+        seeds=list(plan.seeds),
+        other_dataset=plan.dataset,
+        scale=plan.scale,
+        changed=list(plan.changed),
+        paper=None if paper is None else StudyPaper(**paper.model_dump()),
+        notes=list(study.notes),
+        engine=None,
+        cpus=None,
+        runs=[_waiting(run) for run in plan.runs],
+        table=[],
+        seed_spread=[],
+        correlations=[],
+        runs_folder=runs_folder,
+    )
 
 
-def _shown(plan: StudyPlan) -> dict[str, Any]:
-    """Return the entries that only the page shows, from the current file."""
-    study = plan.study
-    return {
-        "title": study.title,
-        "columns": [_column(plan, name) for name in study.columns],
-        "seeds": list(plan.seeds),
-        "other_dataset": plan.dataset,
-        "scale": plan.scale,
-        "changed": list(plan.changed),
-        "paper": study.paper and study.paper.model_dump(mode="json"),
-        "notes": list(study.notes),
-    }
+def _waiting(run: PlannedRun) -> StudyRun:
+    return StudyRun(
+        id=run.id,
+        kind=run.kind,
+        seed=run.seed,
+        needs=list(run.needs),
+        state="waiting",
+        attempts=0,
+        error=None,
+        seconds=None,
+        config=dict(run.recorded),
+    )
 
 
-def _column(plan: StudyPlan, name: str) -> dict[str, Any]:
+def _column(plan: StudyPlan, name: str) -> StudyColumn:
     column = plan.study.columns[name]
-    return {
-        "name": name,
-        "figure": column.figure,
-        "of": column.of and list(column.of),
-        "minus": column.minus,
-        "title": column.title or title_of(column.figure),
-        "percent": _in_percent(plan, name),
-        "tolerance": column.tolerance and column.tolerance.value,
-    }
+    return StudyColumn(
+        name=name,
+        figure=column.figure,
+        of=None if column.of is None else list(column.of),
+        minus=column.minus,
+        title=column.title or title_of(column.figure),
+        percent=_in_percent(plan, name),
+        tolerance=None if column.tolerance is None else column.tolerance.value,
+    )
 
 
 def _in_percent(plan: StudyPlan, name: str) -> bool:
@@ -191,13 +208,13 @@ def _in_percent(plan: StudyPlan, name: str) -> bool:
     return False
 
 
-def _refuse_other_study(path: Path, existing: dict[str, Any], plan: StudyPlan) -> None:
-    there = {run["id"]: _compared(run["kind"], run["config"]) for run in existing["runs"]}
+def _refuse_other_study(path: Path, existing: StudyRecord, plan: StudyPlan) -> None:
+    there = {run.id: _compared(run.kind, run.config) for run in existing.runs}
     here = {run.id: _compared(run.kind, dict(run.recorded)) for run in plan.runs}
     differs = []
-    for key, wanted in (("name", plan.study.name), ("scale", plan.scale)):
-        if existing[key] != wanted:
-            differs.append(f"its {key} is {existing[key]}, now {wanted}")
+    for key, before, wanted in (("name", existing.name, plan.study.name), ("scale", existing.scale, plan.scale)):
+        if before != wanted:
+            differs.append(f"its {key} is {before}, now {wanted}")
     differs += [f"{name} is new" for name in here if name not in there]
     differs += [f"{name} is gone" for name in there if name not in here]
     for name in here:
@@ -212,7 +229,7 @@ def _refuse_other_study(path: Path, existing: dict[str, Any], plan: StudyPlan) -
         )
 
 
-def _compared(kind: str, config: dict[str, Any]) -> dict[str, Any]:
+def _compared(kind: str, config: dict[str, object]) -> dict[str, Any]:
     """Return what must be equal in two studies; the ids of most kinds contain a hash of their settings."""
     return {"kind": kind} | (identity(config) if kind in ("cv", "train") else {})
 

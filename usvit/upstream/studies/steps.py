@@ -14,6 +14,7 @@ from usvit.config.run import flattened
 from usvit.errors import UsvitError
 from usvit.experiments import default_out
 from usvit.models import find_model
+from usvit.plain_data import Settings
 from usvit.upstream.api import transfer_settings
 from usvit.upstream.config.bench import BenchConfig
 from usvit.upstream.config.pretrain import PretrainConfig
@@ -24,7 +25,6 @@ from usvit.upstream.records.study import Kind
 from usvit.upstream.studies.kinds import KINDS
 from usvit.upstream.studies.specification import Step
 
-Settings = dict[str, Any]
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 
 

@@ -1,20 +1,27 @@
 """The study's table: figures of each row with their intervals, figures of the paper, and the spread over seeds."""
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 
 from usvit.data.splits import contamination_warning
 from usvit.estimate import Estimate
-from usvit.records import ContaminationRecord, MetricsRecord, RunRecord, load_record
+from usvit.records import MetricsRecord, RunRecord, load_record
+from usvit.upstream.records.study import (
+    PaperFigure,
+    Spread,
+    SpreadRow,
+    State,
+    StudyCorrelation,
+    StudyFigure,
+    StudyTableRow,
+)
 from usvit.upstream.studies.estimate import operations
 from usvit.upstream.studies.metric_names import OF_LENGTH, OF_NETWORK
 from usvit.upstream.studies.plan import PlannedRow, PlannedRun, StudyPlan, steps_of
 from usvit.upstream.studies.results import (
+    RunFigures,
     difference_of,
     figure_of,
     figure_of_network,
@@ -29,16 +36,6 @@ _KEYS = ("value", "ci95", "method", "n_groups", "warning", "reason")
 """Keys of an estimate that the table contains."""
 
 
-@dataclass(frozen=True)
-class RunFigures:
-    """What the table shows of a finished run; its whole result would take megabytes for each run of a large study."""
-
-    figures: dict[str, Estimate]
-    n_images: int | None = None
-    n_groups: int | None = None
-    contamination: tuple[ContaminationRecord, ...] = ()
-
-
 def fill(study: StudyDir, plan: StudyPlan) -> None:
     """Write ``table``, ``seed_spread`` and ``correlations`` into the study's record, from its finished runs.
 
@@ -50,18 +47,18 @@ def fill(study: StudyDir, plan: StudyPlan) -> None:
     for run in plan.runs:
         if study.state_of(run.id) == "finished" and run.id not in results:
             results[run.id] = _figures_of(study, plan, run)
-    study.record["table"] = [_row(study, plan, row, results) for row in plan.rows]
-    several = len(plan.seeds) > 1
-    study.record["seed_spread"] = [_spread(plan, row, results) for row in plan.rows] if several else []
-    study.record["correlations"] = [_correlation(plan, *pair, results) for pair in plan.study.correlations]
-    contaminated = {run: told for run, result in results.items() if (told := _contaminated(result.contamination))}
-    study.record.pop("contamination", None)
-    if contaminated:
-        study.record["contamination"] = dict(sorted(contaminated.items()))
-    for run in study.record["runs"]:
-        path = study.run_path(run["id"]) / "run.json"
-        if run["id"] in results and run["seconds"] is None and path.is_file():
-            run["seconds"] = load_record(path, RunRecord).seconds
+    record = study.record
+    record.table = [_row(study, plan, row, results) for row in plan.rows]
+    record.seed_spread = [_spread(plan, row, results) for row in plan.rows] if len(plan.seeds) > 1 else []
+    record.correlations = [_correlation(plan, *pair, results) for pair in plan.study.correlations]
+    warnings = {run: contamination_warning(result.contamination) for run, result in sorted(results.items())}
+    study.record = record.model_copy(
+        update={"contamination": {run: warning for run, warning in warnings.items() if warning} or None}
+    )
+    for entry in record.runs:
+        path = study.run_path(entry.id) / "run.json"
+        if entry.id in results and entry.seconds is None and path.is_file():
+            entry.seconds = load_record(path, RunRecord).seconds
 
 
 def long_table(study: StudyDir, plan: StudyPlan) -> pd.DataFrame:
@@ -98,38 +95,33 @@ def _figures_of(study: StudyDir, plan: StudyPlan, run: PlannedRun) -> RunFigures
     return RunFigures(figures, contamination=contamination)
 
 
-def _contaminated(found: Sequence[ContaminationRecord]) -> str | None:
-    """Return the warning of a run that was tested on pre-training data of a foundation model."""
-    return contamination_warning(found)
-
-
-def _row(study: StudyDir, plan: StudyPlan, row: PlannedRow, results: dict[str, RunFigures]) -> dict[str, Any]:
+def _row(study: StudyDir, plan: StudyPlan, row: PlannedRow, results: dict[str, RunFigures]) -> StudyTableRow:
     seed = plan.seeds[0]
     runs = row.runs[seed]
     only = results.get(next(iter(runs.values()))) if len(runs) == 1 else None
-    return {
-        "name": row.name,
-        "group": row.group,
-        "model": row.model,
-        "note": row.note,
-        "runs": dict(runs),
-        "seed": seed,
-        "state": _state([study.state_of(run) for run in runs.values()]),
-        "n_images": only and only.n_images,
-        "n_groups": only and only.n_groups,
-        "figures": {name: _figure(plan, row, name, results) for name in plan.study.columns},
-    }
+    return StudyTableRow(
+        name=row.name,
+        group=row.group,
+        model=row.model,
+        note=row.note,
+        runs=dict(runs),
+        seed=seed,
+        state=_state([study.state_of(run) for run in runs.values()]),
+        n_images=None if only is None else only.n_images,
+        n_groups=None if only is None else only.n_groups,
+        figures={name: _figure(plan, row, name, results) for name in plan.study.columns},
+    )
 
 
-def _state(states: list[str]) -> str:
-    return next((one for one in ("failed", "running", "waiting") if one in states), "finished")
+def _state(states: list[State]) -> State:
+    each: tuple[State, ...] = ("failed", "running", "waiting")
+    return next((one for one in each if one in states), "finished")
 
 
-def _figure(plan: StudyPlan, row: PlannedRow, name: str, results: dict[str, RunFigures]) -> dict[str, Any]:
+def _figure(plan: StudyPlan, row: PlannedRow, name: str, results: dict[str, RunFigures]) -> StudyFigure:
     ours = _ours(plan, row, name, plan.seeds[0], results)
     printed = row.printed.get(name)
     tolerance = plan.study.columns[name].tolerance
-    paper = None if printed is None else {"printed": printed.text, "value": printed.value, "sd": printed.sd}
     difference, within, reason = None, None, None
     if printed is None:
         reason = "the paper prints none"
@@ -149,8 +141,13 @@ def _figure(plan: StudyPlan, row: PlannedRow, name: str, results: dict[str, RunF
             within = ours.ci95[0] <= printed.high and printed.low <= ours.ci95[1]
         else:
             reason = "no interval"
-    found = {key: None if ours is None else getattr(ours, key) for key in _KEYS}
-    return {**found, "paper": paper, "difference": difference, "within": within, "within_reason": reason}
+    return StudyFigure(
+        **{key: None if ours is None else getattr(ours, key) for key in _KEYS},
+        paper=printed and PaperFigure(printed=printed.text, value=printed.value, sd=printed.sd),
+        difference=difference,
+        within=within,
+        within_reason=reason,
+    )
 
 
 def _ours(plan: StudyPlan, row: PlannedRow, name: str, seed: int, results: dict[str, RunFigures]) -> Estimate | None:
@@ -172,22 +169,22 @@ def _ours(plan: StudyPlan, row: PlannedRow, name: str, seed: int, results: dict[
     return mean_of(figures)
 
 
-def _spread(plan: StudyPlan, row: PlannedRow, results: dict[str, RunFigures]) -> dict[str, Any]:
-    figures: dict[str, Any] = {}
+def _spread(plan: StudyPlan, row: PlannedRow, results: dict[str, RunFigures]) -> SpreadRow:
+    figures = {}
     for name in plan.study.columns:
         found = [_ours(plan, row, name, seed, results) for seed in plan.seeds]
         known = [one.value for one in found if one is not None and one.value is not None]
-        figures[name] = {
-            "n": len(known),
-            "mean": statistics.fmean(known) if known else None,
-            "sd": statistics.stdev(known) if len(known) > 1 else None,
-            "min": min(known, default=None),
-            "max": max(known, default=None),
-        }
-    return {"name": row.name, "group": row.group, "figures": figures}
+        figures[name] = Spread(
+            n=len(known),
+            mean=statistics.fmean(known) if known else None,
+            sd=statistics.stdev(known) if len(known) > 1 else None,
+            min=min(known, default=None),
+            max=max(known, default=None),
+        )
+    return SpreadRow(name=row.name, group=row.group, figures=figures)
 
 
-def _correlation(plan: StudyPlan, one: str, other: str, results: dict[str, RunFigures]) -> dict[str, Any]:
+def _correlation(plan: StudyPlan, one: str, other: str, results: dict[str, RunFigures]) -> StudyCorrelation:
     """Correlate two columns over all rows and seeds that have both figures."""
     pairs = []
     for row in plan.rows:
@@ -197,9 +194,9 @@ def _correlation(plan: StudyPlan, one: str, other: str, results: dict[str, RunFi
                 pairs.append((x.value, y.value))
     xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
     known = len(set(xs)) > 1 and len(set(ys)) > 1 and len(pairs) > 2
-    return {
-        "columns": [one, other],
-        "n": len(pairs),
-        "pearson": float(pearsonr(xs, ys).statistic) if known else None,
-        "spearman": float(spearmanr(xs, ys).statistic) if known else None,
-    }
+    return StudyCorrelation(
+        columns=[one, other],
+        n=len(pairs),
+        pearson=float(pearsonr(xs, ys).statistic) if known else None,
+        spearman=float(spearmanr(xs, ys).statistic) if known else None,
+    )

@@ -10,6 +10,7 @@ import usvit
 from usvit.errors import UsvitError
 from usvit.experiments import make_experiment
 from usvit.logging import configure_logging, messages_of
+from usvit.plain_data import Settings
 from usvit.progress import PlainProgress, Progress
 from usvit.training import Stopped, torch_threads
 from usvit.upstream.bench import benchmark
@@ -24,7 +25,7 @@ class StudyTask:
 
     id: str
     kind: Kind
-    config: dict[str, Any]
+    config: Settings
     """A dumped configuration; run directories of other runs are absolute paths."""
     roots: dict[str, str]
     out: str

@@ -11,12 +11,11 @@ from pydantic import BaseModel
 
 from usvit.config import RunConfig
 from usvit.models import find_model
+from usvit.plain_data import Settings
 from usvit.upstream.bench import find_protocol
 from usvit.upstream.config.test import TestConfig
 from usvit.upstream.config.transfer import TransferConfig
 from usvit.upstream.studies.steps import placeholders
-
-Settings = dict[str, Any]
 
 SMALLEST = {
     "deit": "deit_ti",

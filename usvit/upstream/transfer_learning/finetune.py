@@ -6,7 +6,7 @@ With ``trials``, all cells are tested, to simulate a random search over them.
 import logging
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -19,6 +19,7 @@ from usvit.experiments import RunDirectory
 from usvit.files import copy_folder
 from usvit.metrics.random_search import best_of_random
 from usvit.models import Weights, build_model, give_mlp_head, read_state_dict
+from usvit.plain_data import Settings
 from usvit.progress import Progress
 from usvit.records import ModelMetadata, load_record, save_record
 from usvit.records.model import SeenCopies
@@ -162,7 +163,7 @@ def simulate(
     return Search(rows, lines, pd.DataFrame(table))
 
 
-def cell_config(config: TransferConfig, overrides: dict[str, Any]) -> PretrainConfig:
+def cell_config(config: TransferConfig, overrides: Settings) -> PretrainConfig:
     """Return the configuration of the training of one cell.
 
     Raises:
@@ -178,7 +179,7 @@ def cell_config(config: TransferConfig, overrides: dict[str, Any]) -> PretrainCo
     return _built(config, overrides)
 
 
-def _built(config: TransferConfig, overrides: dict[str, Any]) -> PretrainConfig:
+def _built(config: TransferConfig, overrides: Settings) -> PretrainConfig:
     own = set(TransferConfig.model_fields) - set(PretrainConfig.model_fields)
     return build(PretrainConfig, config.model_dump(mode="json", exclude=own), overrides)
 

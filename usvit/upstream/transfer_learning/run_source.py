@@ -1,9 +1,9 @@
 """The training and validation images of a run of ``usvit pretrain``, as settings of a transfer."""
 
 from pathlib import Path
-from typing import Any
 
 from usvit.errors import UsvitError
+from usvit.plain_data import Settings
 from usvit.records import load_run_record
 
 _SOURCE = (
@@ -21,7 +21,7 @@ _SOURCE = (
 )
 
 
-def own_images(choice: str) -> dict[str, Any]:
+def own_images(choice: str) -> Settings:
     """Return the settings of a retrieval that searches a run's training images with its validation images.
 
     Args:

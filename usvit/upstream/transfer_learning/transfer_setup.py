@@ -5,7 +5,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -35,6 +34,7 @@ from usvit.models import (
     resolve_weights,
     run_of_weights,
 )
+from usvit.plain_data import Settings
 from usvit.progress import Progress
 from usvit.records import ContaminationRecord, RunRecord
 from usvit.records.run import Data, Folds
@@ -132,7 +132,7 @@ def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> Transf
             metadata = load_metadata(fold_folders(path)[0] / "model.safetensors")
         elif path.is_file():
             metadata = load_metadata(path)
-    update: dict[str, Any] = {"weights": choice}
+    update: Settings = {"weights": choice}
     if metadata is not None and "image_size" not in config.model.model_fields_set:
         update["image_size"] = (metadata.preprocessing or config.model).image_size
     if metadata is not None and not named:

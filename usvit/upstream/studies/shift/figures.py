@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +26,17 @@ from usvit.metrics.shift import (
 )
 from usvit.metrics.threshold_choice import Rule, outcome
 from usvit.scoring import RunNetworks
+from usvit.upstream.records.shift import (
+    ShiftCell,
+    ShiftChange,
+    ShiftDeployed,
+    ShiftPaired,
+    ShiftRecalibration,
+    ShiftRow,
+    ShiftSide,
+    ShiftSkipped,
+    ShiftSpread,
+)
 from usvit.upstream.studies.shift.training import LeftOut
 
 Bools = NDArray[np.bool_]
@@ -142,7 +152,7 @@ def external_of(judged: Judged) -> DecidedRows:
 
 def row_of(
     judged: Judged, others: Sequence[Judged], *, prevalence: float, rule: Rule, sizes: Sequence[int], draws: int
-) -> dict[str, Any]:
+) -> ShiftRow:
     """Return the entry of a left-out set in ``shift.json``.
 
     Args:
@@ -177,31 +187,29 @@ def row_of(
         judged.networks.positive,
     )
     recalibration, skipped = _recalibration(site, rule, sizes, draws, judged.left_out.run.seed)
-    return {
-        "left_out": judged.left_out.name,
-        "run": judged.left_out.run.id,
-        "trained_on": list(judged.left_out.trained_on),
-        "n_networks": len(judged.networks.members),
-        "internal": inside,
-        "external": outside,
-        "change": {
-            name: plain(independent_change(outside[name], inside[name]))
-            for name in ("auc", "sensitivity", "specificity")
-        },
-        "paired": {"auc": plain(paired), "n_images": n_paired},
-        "deployed": {
-            **side_of(deployed, lambda: clustered_auc(judged.positive, mean, judged.group), prevalence),
-            "threshold": joint.threshold,
-            "origin": joint.origin,
-        },
-        "recalibration": recalibration,
-        "skipped": skipped,
-    }
+    deployed_side = side_of(deployed, lambda: clustered_auc(judged.positive, mean, judged.group), prevalence)
+    return ShiftRow(
+        left_out=judged.left_out.name,
+        run=judged.left_out.run.id,
+        trained_on=list(judged.left_out.trained_on),
+        n_networks=len(judged.networks.members),
+        internal=inside,
+        external=outside,
+        change=ShiftChange(
+            auc=plain(independent_change(outside.auc, inside.auc)),
+            sensitivity=plain(independent_change(outside.sensitivity, inside.sensitivity)),
+            specificity=plain(independent_change(outside.specificity, inside.specificity)),
+        ),
+        paired=ShiftPaired(auc=plain(paired), n_images=n_paired),
+        deployed=ShiftDeployed(**dict(deployed_side), threshold=joint.threshold, origin=joint.origin),
+        recalibration=recalibration,
+        skipped=skipped,
+    )
 
 
 def side_of(
     rows: DecidedRows, auc: Callable[[], Estimate], prevalence: float, images: NDArray[np.object_] | None = None
-) -> dict[str, Any]:
+) -> ShiftSide:
     """Return the figures of one side.
 
     Args:
@@ -211,27 +219,28 @@ def side_of(
         images: groups of the images, if ``rows`` repeats them.
     """
     group = rows.group if images is None else images
-    none = undefined("a network has no threshold by the rule", len(set(group)))
-    found: dict[str, Any] = {
-        "n_images": len(group),
-        "n_groups": len(set(group)),
-        "auc": auc(),
-        **dict.fromkeys(("sensitivity", "specificity"), none),
-    }
+    lacking = undefined("a network has no threshold by the rule", len(set(group)))
+    sensitivity = specificity = ppv = npv = lacking
     if rows.called is not None:
         judged = outcome(rows.positive, rows.called, rows.group, interval=clustered_share)
-        found |= {"sensitivity": judged.sensitivity, "specificity": judged.specificity}
-    odds = logit(np.clip(rows.calibrated, LOWEST_PROB, 1 - LOWEST_PROB))
-    found["slope"] = calibration_line(rows.positive, odds, rows.group).slope
-    found["observed_expected"] = observed_to_expected(rows.positive, rows.calibrated, rows.group)
-    predictive = dict.fromkeys(("ppv", "npv"), none)
-    if rows.called is not None:
+        sensitivity, specificity = judged.sensitivity, judged.specificity
         values = predictive_values(rows.positive, rows.called, rows.group, prevalence)
-        predictive = {"ppv": values.ppv, "npv": values.npv}
-    return {name: plain(one) if isinstance(one, Estimate) else one for name, one in (found | predictive).items()}
+        ppv, npv = values.ppv, values.npv
+    odds = logit(np.clip(rows.calibrated, LOWEST_PROB, 1 - LOWEST_PROB))
+    return ShiftSide(
+        n_images=len(group),
+        n_groups=len(set(group)),
+        auc=plain(auc()),
+        sensitivity=plain(sensitivity),
+        specificity=plain(specificity),
+        slope=plain(calibration_line(rows.positive, odds, rows.group).slope),
+        observed_expected=plain(observed_to_expected(rows.positive, rows.calibrated, rows.group)),
+        ppv=plain(ppv),
+        npv=plain(npv),
+    )
 
 
-def cells_of(judged: Judged, names: Sequence[str]) -> list[dict[str, Any]]:
+def cells_of(judged: Judged, names: Sequence[str]) -> list[ShiftCell]:
     """Return the row of the matrix: the AUC of one training's networks on each set."""
     cells = []
     for name in names:
@@ -243,14 +252,14 @@ def cells_of(judged: Judged, names: Sequence[str]) -> list[dict[str, Any]]:
             group = held.group[at]
             value = mean_area_of_folds(held.positive[at], held.prob[at], group, judged.fold[at])
         cells.append(
-            {
-                "left_out": judged.left_out.name,
-                "tested": name,
-                "external": external,
-                "n_images": len(group),
-                "n_groups": len(set(group)),
-                "auc": plain(value),
-            }
+            ShiftCell(
+                left_out=judged.left_out.name,
+                tested=name,
+                external=external,
+                n_images=len(group),
+                n_groups=len(set(group)),
+                auc=plain(value),
+            )
         )
     return cells
 
@@ -281,31 +290,31 @@ def _paired(judged: Judged, others: Sequence[Judged]) -> tuple[Estimate, int]:
 
 def _recalibration(
     site: SiteImages, rule: Rule, sizes: Sequence[int], draws: int, seed: int
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+) -> tuple[list[ShiftRecalibration], list[ShiftSkipped]]:
     n_groups = len(set(site.group))
     done, skipped = [], []
     for size in sizes:
         if (reason := size_problem(size, n_groups)) is not None:
-            skipped.append({"n_patients": size, "reason": reason})
+            skipped.append(ShiftSkipped(n_patients=size, reason=reason))
             continue
         for one in recalibration_draws(site, size, rule, draws=draws, seed=seed):
             figures = {
-                name: {
-                    "median": found.median,
-                    "interval": None if found.low is None else [found.low, found.high],
-                    "n_draws": found.n_draws,
-                }
+                name: ShiftSpread(
+                    median=found.median,
+                    interval=None if found.low is None or found.high is None else (found.low, found.high),
+                    n_draws=found.n_draws,
+                )
                 for name, found in one.figures.items()
             }
             done.append(
-                {
-                    "n_patients": one.n_patients,
-                    "fitted": one.fitted,
-                    "n_draws": one.n_draws,
-                    "n_one_sided": one.n_one_sided,
-                    "n_unfitted": one.n_unfitted,
+                ShiftRecalibration(
+                    n_patients=one.n_patients,
+                    fitted=one.fitted,
+                    n_draws=one.n_draws,
+                    n_one_sided=one.n_one_sided,
+                    n_unfitted=one.n_unfitted,
                     **figures,
-                }
+                )
             )
     return done, skipped
 

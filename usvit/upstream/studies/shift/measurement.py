@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -11,14 +10,15 @@ import usvit
 from usvit.config import RunConfig
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
+from usvit.estimate import Interval
 from usvit.evaluation import size_problem
 from usvit.files import OutputFolder, write_csv
 from usvit.metrics.threshold_choice import Rule
 from usvit.progress import Progress
-from usvit.records import ContaminationRecord, write_record
+from usvit.records import ContaminationRecord, save_record
 from usvit.scoring import RunNetworks, predict_manifest
 from usvit.upstream.config.study import ShiftSettings
-from usvit.upstream.records.shift import ShiftRecord
+from usvit.upstream.records.shift import ShiftRecord, ShiftSet
 from usvit.upstream.studies.engines import make_engine
 from usvit.upstream.studies.execution import execute
 from usvit.upstream.studies.shift.document import write_shift_page
@@ -103,17 +103,19 @@ def measure(request: ShiftRequest, progress: Progress) -> ShiftOutcome:
                 f"{first.error} The same command tries them again; see {outcome.page}."
             )
         judged = [_judge(one, request, runs, progress) for one in left_out]
-        content = _content(request, judged, contamination)
-        record = write_record(request.out / "shift.json", content, ShiftRecord)
+        record = _record(request, judged, contamination)
+        save_record(request.out / "shift.json", record)
         write_csv(request.out / "shift.csv", table_of(record))
         return ShiftOutcome(request.out, record, write_shift_page(request.out, record, runs))
 
 
 def table_of(record: ShiftRecord) -> pd.DataFrame:
     """Return all figures of a record as one line each: left-out set, tested set, side, figure, value and interval."""
-    lines: list[dict[str, Any]] = []
+    lines: list[dict[str, str | float | None]] = []
 
-    def add(left_out: str, tested: str, side: str, figure: str, n: int | None, value: Any, ends: Any) -> None:
+    def add(
+        left_out: str, tested: str, side: str, figure: str, n: int | None, value: float | None, ends: Interval | None
+    ) -> None:
         low, high = ends or (None, None)
         head = {"left_out": left_out, "tested": tested, "side": side, "n_patients": n, "figure": figure}
         lines.append({**head, "value": value, "low": low, "high": high})
@@ -164,9 +166,9 @@ def _judge(one: LeftOut, request: ShiftRequest, runs: Path, progress: Progress) 
     return judge(one, networks, logits, set_by_key(request.sets.table()))
 
 
-def _content(
+def _record(
     request: ShiftRequest, judged: Sequence[Judged], contamination: Sequence[ContaminationRecord]
-) -> dict[str, Any]:
+) -> ShiftRecord:
     sets, config, positive = request.sets, request.config, request.sets.manifest.positive_class
     table = sets.table()
     prevalence = (
@@ -183,42 +185,42 @@ def _content(
         )
         for one in judged
     ]
-    return {
-        "command": request.command,
-        "usvit_version": usvit.__version__,
-        "by": request.settings.by,
-        "kind": request.kind,
-        "recipe": config.recipe,
-        "model": config.model.name,
-        "seed": config.seed,
-        "classes": list(sets.manifest.classes),
-        "positive_class": positive,
-        "rule": request.rule.name,
-        "prevalence": prevalence,
-        "prevalence_given": request.settings.prevalence is not None,
-        "n_draws": request.settings.draws,
-        "sets": [_described(sets, table, name) for name in sets.names],
-        "matrix": [cell for one in judged for cell in cells_of(one, sets.names)],
-        "rows": rows,
-        "published": published_figures(),
-        "contamination": [one.content() for one in contamination],
-        "says": _sentences(request, judged, contamination),
-    }
+    return ShiftRecord(
+        command=request.command,
+        usvit_version=usvit.__version__,
+        by=request.settings.by,
+        kind=request.kind,
+        recipe=config.recipe,
+        model=config.model.name,
+        seed=config.seed,
+        classes=list(sets.manifest.classes),
+        positive_class=positive,
+        rule=request.rule.name,
+        prevalence=prevalence,
+        prevalence_given=request.settings.prevalence is not None,
+        n_draws=request.settings.draws,
+        sets=[_described(sets, table, name) for name in sets.names],
+        matrix=[cell for one in judged for cell in cells_of(one, sets.names)],
+        rows=rows,
+        published=published_figures(),
+        contamination=list(contamination),
+        says=_sentences(request, judged, contamination),
+    )
 
 
-def _described(sets: JoinedSets, table: pd.DataFrame, name: str) -> dict[str, Any]:
+def _described(sets: JoinedSets, table: pd.DataFrame, name: str) -> ShiftSet:
     rows = table[table.set == name]
     positive = rows.label == sets.manifest.positive_class
-    return {
-        "name": name,
-        "datasets": list(dict.fromkeys(sets.cards[one] for one in rows.dataset)),
-        "n_images": len(rows),
-        "n_groups": int(rows.group_id.nunique()),
-        "positive_groups": int(rows.group_id[positive].nunique()),
-        "negative_groups": int(rows.group_id[~positive].nunique()),
-        "class_counts": {label: int((rows.label == label).sum()) for label in sets.manifest.classes},
-        "positive_share": float(positive.mean()),
-    }
+    return ShiftSet(
+        name=name,
+        datasets=list(dict.fromkeys(sets.cards[one] for one in rows.dataset)),
+        n_images=len(rows),
+        n_groups=int(rows.group_id.nunique()),
+        positive_groups=int(rows.group_id[positive].nunique()),
+        negative_groups=int(rows.group_id[~positive].nunique()),
+        class_counts={label: int((rows.label == label).sum()) for label in sets.manifest.classes},
+        positive_share=float(positive.mean()),
+    )
 
 
 def _sentences(

@@ -1,13 +1,12 @@
 """Published figures of shift, from ``published.yaml``."""
 
 from importlib.resources import files
-from typing import Any
 
 from usvit.plain_yaml import parse_yaml
+from usvit.upstream.records.shift import PublishedShift
 
 
-def published_figures() -> list[dict[str, Any]]:
+def published_figures() -> list[PublishedShift]:
     """Return the entries, as ``shift.json`` contains them."""
     text = (files("usvit.upstream.studies.shift") / "published.yaml").read_text(encoding="utf-8")
-    found: list[dict[str, Any]] = parse_yaml(text, "The published figures")
-    return found
+    return [PublishedShift(**entry) for entry in parse_yaml(text, "The published figures")]
