@@ -137,7 +137,8 @@ def _parameter(section: type[Section], name: str, *, optional: bool = False) -> 
     kind, text = _plain(field.annotation), _help(section, name)
     if any(get_origin(one) is list for one in get_args(kind)) and input_type(field) != field.annotation:
         # The validator of the field reads texts, such as "10,20".
-        kind = str | None if str in get_args(input_type(field)) else list[str] | None
+        listed = str in get_args(input_type(field)) and not option_of(section, name).repeated
+        kind = str | None if listed else list[str] | None
     default = ... if field.is_required() else field.get_default(call_default_factory=True)
     if optional and kind is not bool:
         text += "" if default is None or "(default" in text else f" (default: {default}, or the recipe's)"

@@ -35,6 +35,8 @@ class Option:
     """Placeholder of the value in the help text."""
     aliases: tuple[str, ...] = ()
     """Further names of the option."""
+    repeated: bool = False
+    """The option can be repeated, although the field of several values also takes one text."""
 
 
 def _as_text(value: Any) -> Any:

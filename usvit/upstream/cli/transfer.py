@@ -8,8 +8,8 @@ import typer
 
 from usvit.cli import options as o
 from usvit.cli.printing import go_on, print_contamination, with_interval
-from usvit.cli.settings import takes_config
-from usvit.upstream.config.transfer import TransferConfig
+from usvit.cli.settings import takes_config, takes_options
+from usvit.upstream.config.transfer import TransferArguments, TransferConfig
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
@@ -30,35 +30,11 @@ WeightsOptions = Annotated[
         metavar="W",
     ),
 ]
-DatasetOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Data set, split into a hold-out by patients, to use instead of --source. (default: the phantom)",
-        metavar="D[+D]",
-    ),
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        help="A name from 'usvit models list', or timm:NAME. (default: that of the run in --weights, or the recipe's)",
-        metavar="M",
-    ),
-]
-RecipeOption = Annotated[
-    str | None, typer.Option(help="A recipe from --list-recipes, or a YAML file. (default: none)", metavar="NAME|FILE")
-]
-SourceOption = Annotated[
-    str | None,
-    typer.Option(help="Images: a name from 'usvit pretrain --list-sources', such as cifar10 or folder.", metavar="S"),
-]
-Cell = Annotated[
-    str | None, typer.Option(help="With finetune, one cell of the recipe's sweep instead of all.", metavar="NAME")
-]
-
 FEW = 50
 """With fewer validation images than this, the choice between several settings depends mostly on chance."""
 
 
+@takes_options(without=["seed"])
 @takes_config(
     TransferConfig,
     "source.path",
@@ -74,12 +50,8 @@ def transfer(
     *,
     how: HowOption = None,
     weights: WeightsOptions = None,
-    source: SourceOption = None,
-    dataset: DatasetOption = None,
-    recipe: RecipeOption = None,
-    model: ModelOption = None,
+    settings: TransferArguments,
     data_root: o.DataRoot = None,
-    cell: Cell = None,
     out: o.UpstreamOut = None,
     overrides: dict[str, Any],
     json_: o.Json = False,
@@ -101,11 +73,7 @@ def transfer(
         outcome = api.transfer(
             how,
             weights,
-            source=source,
-            dataset=dataset,
-            recipe=recipe,
-            model=model,
-            cell=cell,
+            settings=settings,
             data_root=o.data_roots(data_root),
             out=out,
             progress=make_progress(),

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from usvit.config.fields import Option
+from usvit.config.fields import Option, TextOrPath
 from usvit.config.run import Training
 from usvit.config.sections import AugmentPolicy, EarlyStoppingConfig, LossConfig, ModelConfig, Section, TrainConfig
 from usvit.config.views import HOST_POLICIES, MixConfig, Share, ViewsConfig
@@ -307,3 +307,21 @@ class PretrainConfig(Training):
         if self.source.decoded == "files":
             return None
         return self.source.decoded_size or round(1.5 * self.model.image_size)
+
+
+class PretrainArguments(Section):
+    """What a pre-training starts from; None: as the recipe says."""
+
+    source: Annotated[str | None, Option(metavar="S[+S]")] = None
+    """Training images: a name of ``usvit pretrain --list-sources``, or several joined by '+'. (default: the
+    recipe's)"""
+    dataset: Annotated[str | None, Option(metavar="D[+D]")] = None
+    """With the source ``data``: the data set whose training splits to use. (default: the phantom)"""
+    weights: Annotated[TextOrPath, Option(metavar="W")] = None
+    """Initial weights: scratch, hub, hub:UPSTREAM, a file, or a run. (default: the recipe's, usually scratch)"""
+    folds: Annotated[TextOrPath, Option(metavar="FILE")] = None
+    """With the source ``data``: folds that 'usvit data split' wrote."""
+    cell: Annotated[str | None, Option(metavar="NAME")] = None
+    """With a sweep recipe: a cell, ``recommended``, or ``all``. (default: the recipe's own settings)"""
+    seed: int | None = None
+    """Seed of folds, weights, order and augmentation. (default: the recipe's, usually 0)"""

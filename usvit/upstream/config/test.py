@@ -1,8 +1,10 @@
 """Configuration of a test of fixed classifiers, which trains nothing."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from usvit.config.fields import Option
 from usvit.config.sections import DataConfig, Section, ViTConfig
@@ -45,6 +47,42 @@ class TestSourceConfig(Section):
     hashes: bool = True
     """Compare the test images with those that the weights have seen. ``false`` is faster, and the result says that
     nothing was compared."""
+
+
+def _texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    return tuple(map(str, [given] if isinstance(given, str | Path) else given))
+
+
+class TestArguments(Section):
+    """Images and classifiers of a test, and which outputs decide."""
+
+    __test__: ClassVar[bool] = False
+
+    source: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_texts, json_schema_input_type=str | Sequence[str]),
+        Option(metavar="NAME[:SPLIT]", repeated=True),
+    ] = ()
+    """Labelled images: a name of ``usvit pretrain --list-sources``, with or without a split; can be repeated. Without a
+    split: ``test``, otherwise ``val``; for ImageNet-V2 all three variants."""
+    dataset: Annotated[str | None, Option(metavar="D[+D]")] = None
+    """A data set with a data card, whose images are a further source, ``data``."""
+    model: Annotated[str | None, Option(metavar="M")] = None
+    """Network of ``weights``: a name from 'usvit models list', or timm:NAME; alone, it stands for the hub's recommended
+    weights."""
+    weights: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_texts, json_schema_input_type=str | Path | Sequence[str | Path]),
+        Option(metavar="W", repeated=True),
+    ] = ()
+    """A run, hub, hub:UPSTREAM or a file; can be repeated."""
+    head: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_texts, json_schema_input_type=str | Sequence[str]),
+        Option(metavar="RULE", repeated=True),
+    ] = ()
+    """For a network with a distillation token: joint (sum of both softmaxes), class, distilled, or logits (mean of
+    both, as in timm); can be repeated, each in a row of its own. (default: joint)"""
 
 
 class TestConfig(Section):
