@@ -38,20 +38,6 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any other setting, such as train.steps=100. Can be repeated.", metavar="KEY=VALUE"),
 ]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable files and list them (exit code 3).")]
-KeepConflicts = Annotated[
-    bool, typer.Option("--keep-conflicts", help="Keep pixel-identical images that have different labels.")
-]
-KeepIds = Annotated[
-    bool,
-    typer.Option(
-        "--keep-ids",
-        help="Keep the image and patient ids of folder, table and dicom data. The output is then private.",
-    ),
-]
-Manifest = Annotated[
-    Path | None, typer.Option(help="Manifest that 'usvit data prepare' wrote, instead of --dataset.", metavar="FILE")
-]
 ListRecipes = Annotated[bool, typer.Option("--list-recipes", help="Show the recipes and stop.")]
 
 
