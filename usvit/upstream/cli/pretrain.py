@@ -31,7 +31,7 @@ ModelOption = Annotated[
 ]
 
 
-class Listing(Section):
+class PretrainListing(Section):
     """What to show instead of a training."""
 
     list_recipes: bool = False
@@ -53,7 +53,7 @@ def pretrain(
     out: o.UpstreamOut = None,
     overrides: dict[str, Any],
     json_: o.Json = False,
-    listing: Listing,
+    listing: PretrainListing,
 ) -> None:
     """Pre-train a network: supervised, distilled or self-supervised, on one CPU, or on many GPUs with torchrun.
 

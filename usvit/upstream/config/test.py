@@ -97,6 +97,7 @@ class TestConfig(Section):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """``auto``: bfloat16 autocast if the device supports it, otherwise float32."""
     batch_size: Annotated[int, Field(ge=1)] = 64
+    """Number of images in a batch."""
     classifiers: tuple[str, ...] = ()
     """What is tested: a run, one of its folds (``RUN/fold-0``), ``MODEL`` (the hub's recommended weights), or
     ``MODEL=WEIGHTS``."""
