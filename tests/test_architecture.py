@@ -56,7 +56,7 @@ LAYERS = [
     {"config"},
     {"plain_yaml", "estimate_text"},
     {"resources", "seeding", "files", "limited", "logging", "machine_load", "web", "estimate"},
-    {"terminal", "markup", "arguments", "representation", "processes", "wording", "plugins"},
+    {"terminal", "markup", "arguments", "lazy_names", "representation", "processes", "wording", "plugins"},
     {"errors"},
 ]
 """Packages and modules by layer, top layer first; each imports only from itself and from layers below."""
@@ -74,8 +74,9 @@ DATA_LAYERS = [
 
 INTERFACES = sorted(
     path.parent
-    for path in PACKAGE.rglob("__init__.pyi")
-    if path.parent.name not in ("usvit", "data", "metrics")  # metrics is a library of statistics, one file for each
+    for path in PACKAGE.rglob("__init__.py*")
+    if re.search("^ *from [.]", path.read_text(), flags=re.M)
+    and path.parent.name not in ("usvit", "data", "metrics")  # metrics is a library of statistics, one file for each
 )
 """Packages with a public interface, the only way to import from them; those of ``data`` have one each."""
 
