@@ -74,7 +74,7 @@ DATA_LAYERS = [
 
 INTERFACES = sorted(
     path.parent
-    for path in PACKAGE.rglob("__init__.py*")
+    for path in PACKAGE.rglob("__init__.py")
     if re.search("^ *from [.]", path.read_text(), flags=re.M)
     and path.parent.name not in ("usvit", "data", "metrics")  # metrics is a library of statistics, one file for each
 )
@@ -181,6 +181,11 @@ def test_a_package_is_imported_only_by_its_public_interface(path):
             continue
         inner = [module for module in imports_of(path) if module.startswith(f"{interface}.")]
         assert inner == [], f"{path} imports {inner} past the public interface {interface}"
+
+
+def test_only_the_whole_package_has_a_stub():
+    """Other packages list their names in their ``__init__.py`` (``usvit.lazy_names``)."""
+    assert list(PACKAGE.rglob("*.pyi")) == [PACKAGE / "__init__.pyi"]
 
 
 @pytest.mark.slow
