@@ -56,7 +56,7 @@ LAYERS = [
     {"config"},
     {"plain_yaml", "estimate_text"},
     {"resources", "seeding", "files", "limited", "logging", "machine_load", "web", "estimate"},
-    {"terminal", "markup", "arguments", "representation", "processes", "wording", "plugins"},
+    {"terminal", "markup", "arguments", "lazy_names", "representation", "processes", "wording", "plugins"},
     {"errors", "plain_data"},
 ]
 """Packages and modules by layer, top layer first; each imports only from itself and from layers below."""
@@ -74,8 +74,9 @@ DATA_LAYERS = [
 
 INTERFACES = sorted(
     path.parent
-    for path in PACKAGE.rglob("__init__.pyi")
-    if path.parent.name not in ("usvit", "data", "metrics")  # metrics is a library of statistics, one file for each
+    for path in PACKAGE.rglob("__init__.py")
+    if re.search("^ *from [.]", path.read_text(), flags=re.M)
+    and path.parent.name not in ("usvit", "data", "metrics")  # metrics is a library of statistics, one file for each
 )
 """Packages with a public interface, the only way to import from them; those of ``data`` have one each."""
 
@@ -180,6 +181,11 @@ def test_a_package_is_imported_only_by_its_public_interface(path):
             continue
         inner = [module for module in imports_of(path) if module.startswith(f"{interface}.")]
         assert inner == [], f"{path} imports {inner} past the public interface {interface}"
+
+
+def test_only_the_whole_package_has_a_stub():
+    """Other packages list their names in their ``__init__.py`` (``usvit.lazy_names``)."""
+    assert list(PACKAGE.rglob("*.pyi")) == [PACKAGE / "__init__.pyi"]
 
 
 @pytest.mark.slow

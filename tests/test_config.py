@@ -3,18 +3,13 @@
 import pytest
 
 from usvit.config import (
-    RunConfig,
     build_config,
-    config_keys,
     identity,
     load_recipe,
     parse_overrides,
     recipe_names,
 )
 from usvit.errors import UsvitError
-from usvit.upstream.config.pretrain import PretrainConfig
-from usvit.upstream.config.test import TestConfig
-from usvit.upstream.config.transfer import TransferConfig
 
 
 def recipe(name, *pairs):
@@ -115,11 +110,3 @@ def test_what_changes_only_speed_is_no_part_of_a_runs_identity():
     )
     assert identity(slow.model_dump()) == identity(fast.model_dump())
     assert identity(recipe("demo", "seed=1").model_dump()) != identity(fast.model_dump())
-
-
-@pytest.mark.parametrize("schema", [RunConfig, PretrainConfig, TransferConfig, TestConfig])
-def test_every_setting_stands_in_the_reference(schema):
-    from tests.conftest import REPOSITORY
-
-    text = (REPOSITORY / "docs" / "reference" / "configuration.md").read_text()
-    assert [key for key in config_keys(schema) if f"| `{key}` |" not in text] == []

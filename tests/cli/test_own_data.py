@@ -77,7 +77,7 @@ def test_a_table_is_refused_for_a_data_set_that_has_none(usvit, clinic):
     [
         ({"dataset": "bsui", "model": "vit_ti16"}, "Unknown data set 'bsui'. Nearest: busi"),
         ({"model": "timm:no_such", "overrides": {"train.stpes": 3}}, "Unknown setting 'train.stpes'"),
-        ({"model": "timm:no_such", "settings": {"trian__steps": 3}}, "Unknown setting 'trian'"),
+        ({"model": "timm:no_such", "sections": {"trian__steps": 3}}, "Unknown setting 'trian'"),
     ],
 )
 def test_a_data_set_and_settings_are_checked_before_networks_are_looked_up(arguments, says):

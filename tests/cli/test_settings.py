@@ -16,7 +16,7 @@ from usvit.errors import UsvitError
 
 
 def numbers(given):
-    return [int(part) for one in given for part in str(one).split(",")]
+    return given.split(",") if isinstance(given, str) else given
 
 
 class Settings(Section):

@@ -11,6 +11,7 @@ import typer
 from usvit.cli import options as o
 from usvit.cli.settings import takes_config, takes_options
 from usvit.config import RunConfig
+from usvit.config.arguments import RunArguments
 from usvit.config.own_table import TableSettings
 from usvit.errors import EXIT_PARTLY
 from usvit.plain_data import Settings
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None]:
     """Return the command of one kind of run; both take the same options."""
 
-    @takes_options()
+    @takes_options(without=["seed"])
     @takes_config(
         RunConfig,
         "split.unit",
@@ -42,12 +43,9 @@ def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None
         *,
         dataset: o.Dataset = None,
         model: o.Model = None,
-        recipe: o.Recipe = None,
-        weights: o.WeightsOption = None,
+        settings: RunArguments,
         data_root: o.DataRoot = None,
         own: TableSettings,
-        manifest: o.Manifest = None,
-        folds: o.Folds = None,
         out: o.Out = None,
         overrides: Settings,
         json_: o.Json = False,
@@ -59,12 +57,9 @@ def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None
 
         with o.resumable():
             outcome = (experiments.cross_validate if kind == "cv" else experiments.train)(
-                dataset if manifest else own.dataset(dataset),
+                dataset if settings.manifest else own.dataset(dataset),
                 model,
-                recipe=recipe,
-                weights=weights,
-                manifest=manifest,
-                folds=folds,
+                settings=settings,
                 data_root=o.data_roots(data_root),
                 out=out,
                 progress=make_progress(),

@@ -21,20 +21,6 @@ Model = Annotated[
         metavar="M",
     ),
 ]
-Recipe = Annotated[
-    str | None,
-    typer.Option(
-        help="Name of a recipe, or a YAML file. (default: the 2022 study's recipe for the model)", metavar="NAME|FILE"
-    ),
-]
-WeightsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--weights",
-        help="Initial weights: hub, hub:UPSTREAM[=FILE], scratch, a file, or a run. (default: the recipe's)",
-        metavar="W",
-    ),
-]
 UpstreamOut = Annotated[
     Path | None,
     typer.Option("--out", help="Run directory. (default: a folder in runs/ that is named after the settings)"),
@@ -52,21 +38,6 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any other setting, such as train.steps=100. Can be repeated.", metavar="KEY=VALUE"),
 ]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable files and list them (exit code 3).")]
-KeepConflicts = Annotated[
-    bool, typer.Option("--keep-conflicts", help="Keep pixel-identical images that have different labels.")
-]
-KeepIds = Annotated[
-    bool,
-    typer.Option(
-        "--keep-ids",
-        help="Keep the image and patient ids of folder, table and dicom data. The output is then private.",
-    ),
-]
-Manifest = Annotated[
-    Path | None, typer.Option(help="Manifest that 'usvit data prepare' wrote, instead of --dataset.", metavar="FILE")
-]
-Folds = Annotated[Path | None, typer.Option(help="Fixed folds, as 'usvit data split' writes them.", metavar="FILE")]
 ListRecipes = Annotated[bool, typer.Option("--list-recipes", help="Show the recipes and stop.")]
 
 

@@ -23,8 +23,9 @@ S = TypeVar("S", bound=Section)
 def takes_options(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command take the fields of each argument that is a section of settings as options, in its place.
 
-    An option whose field is a tuple or a mapping can be repeated, and a field that is true by default has an option
-    such as ``--check/--no-check``. In the help text, the names of fields are shown as options.
+    An option whose field is a tuple or a mapping can be repeated, unless the validator of the field reads a text. A
+    field that is true by default has an option such as ``--check/--no-check``. In the help text, the names of fields
+    are shown as options.
 
     Args:
         without: Fields that are no options; they keep their default.
@@ -135,7 +136,9 @@ def _parameter(section: type[Section], name: str, *, optional: bool = False) -> 
     field = section.model_fields[name]
     kind, text = _plain(field.annotation), _help(section, name)
     if any(get_origin(one) is list for one in get_args(kind)) and input_type(field) != field.annotation:
-        kind = list[str] | None  # the validator of the field reads texts, such as "10,20"
+        # The validator of the field reads texts, such as "10,20".
+        listed = str in get_args(input_type(field)) and not option_of(section, name).repeated
+        kind = str | None if listed else list[str] | None
     default = ... if field.is_required() else field.get_default(call_default_factory=True)
     if optional and kind is not bool:
         text += "" if default is None or "(default" in text else f" (default: {default}, or the recipe's)"

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Any, TypeVar
+from types import ModuleType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator
 
@@ -35,6 +35,8 @@ class Option:
     """Placeholder of the value in the help text."""
     aliases: tuple[str, ...] = ()
     """Further names of the option."""
+    repeated: bool = False
+    """The option can be repeated, although the field of several values also takes one text."""
 
 
 def _as_text(value: Any) -> Any:
@@ -81,6 +83,15 @@ def _texts_of_module(module: ModuleType) -> dict[str, dict[str, str]]:
                 ):
                     texts[field.target.id] = " ".join(str(below.value.value).split())
     return found
+
+
+def section_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the section that a setting is or holds, such as each element of a list; None for a plain value."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in (tuple, dict, Union, UnionType, Annotated):
+        return next(filter(None, map(section_in, get_args(annotation))), None)
+    return None
 
 
 def option_of(section: type[BaseModel], field: str) -> Option:

@@ -70,9 +70,10 @@ class RunConfig(Training):
     """Test also on data sets that a foundation model behind the initial weights was pre-trained on, by its published
     list; every record and page says so."""
     folds_at_once: Annotated[int, Field(ge=1, le=100)] | None = None
-    """Folds that are trained at the same time, each in a process of its own; they share the GPUs of the machine, or the
-    cores. null: on a CPU, what takes the least time on its cores; on a GPU, 1. The result is that of one fold after
-    another with as many threads (``folds.threads`` of ``run.json``)."""
+    """Number of folds that are trained at the same time, each in a process of its own. null: on a CPU, what takes the
+    least time on its cores, and one after another if a fold has fewer than 1,000 training images (steps times batch
+    size); on a GPU, 1. The result is that of one fold after another with as many threads, which ``folds.threads`` of
+    ``run.json`` states."""
 
     @model_validator(mode="after")
     def _adapts_trained_weights(self) -> "RunConfig":

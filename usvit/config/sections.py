@@ -69,33 +69,62 @@ class ViTConfig(Section):
     """Parts of a ViT's shape to exchange; null keeps that of the named model (``ViTShape``)."""
 
     width: Annotated[int, Field(ge=1)] | None = None
+    """Width of every token; this and all ``model.vit.*`` keys replace components of a plain ViT (``usvit models list
+    --family vit``)."""
     depth: Annotated[int, Field(ge=1)] | None = None
+    """Number of layers."""
     mlp: Annotated[int, Field(ge=1)] | None = None
+    """Hidden width of the MLP."""
     heads: Annotated[int, Field(ge=1)] | None = None
+    """Number of attention heads; must divide the width."""
     patch: Annotated[int, Field(ge=1)] | None = None
-    """With pre-trained weights, the patch embedding is resized (FlexiViT, Beyer et al. 2023)."""
+    """Side of a patch, in pixels; must divide the image size. Pre-trained patch embeddings are resized (FlexiViT)."""
     branches: Annotated[int, Field(ge=1)] | None = None
+    """Number of parallel attention and MLP blocks in a layer (Three things, section 3)."""
     stem: Stem | None = None
+    """``linear``; ``linear_bn``, ``linear_gelu``, ``linear_bn_gelu``: with batch normalisation, GELU or both after it;
+    ``hmlp_bn``, ``hmlp_ln``: the hierarchical MLP; ``conv_bn``, ``conv_ln``: LeViT's convolutions; ``local``: a small
+    transformer within each patch (Three things, Table 7)."""
     pool: Pool | None = None
+    """Input of the head: ``token`` (class token), ``avg`` (mean over patches), ``map`` (attention pooling)."""
     head: Head | None = None
+    """``linear``; ``hidden``: one additional layer with tanh before it (Dosovitskiy et al. 2021, section 3.1)."""
     position: Position | None = None
+    """Position embeddings: ``none``, ``learned`` (1-D), ``learned_2d``, ``sincos_2d``, ``relative`` (Dosovitskiy et al.
+    2021, appendix D.4)."""
     position_at: PositionAt | None = None
+    """Where positions are added: once (``stem``), or before each layer, either different in each (``layers``) or the
+    same in all (``shared``)."""
     attention: Attention | None = None
+    """``global``; ``axial``: along rows, then along columns (appendix D.6); ``talking``: with talking heads (thesis,
+    section 3.7)."""
     layer_scale: Annotated[float, Field(ge=0)] | Literal["none"] | None = None
-    """``none``: no LayerScale."""
+    """Initial value of LayerScale (thesis, eq. 3.7), or of the weights that ``model.vit.residual`` chooses; ``none``:
+    no LayerScale; 0: LayerScale that starts at zero (Table 3.12)."""
     residual: Residual | None = None
+    """Weights of the residual branches (thesis, Tables 3.11 and 3.12): ``layer_scale``: one for each channel;
+    ``layer_scale_uniform``: drawn from U[0, 2 ``layer_scale``]; ``scalar``: one for each branch (with ``layer_scale`` 0
+    ReZero, otherwise the column "alpha = epsilon"); ``fixup``, ``t_fixup``: one for each branch, started at 1, with
+    that method's initialisation, and ``layer_scale`` ``none``."""
     class_position: bool | None = None
+    """Whether the class token has a position embedding."""
     class_at: Annotated[int, Field(ge=0)] | None = None
+    """Number of layers before the class token is inserted (thesis, Table 3.13)."""
     class_layers: Annotated[int, Field(ge=0)] | None = None
+    """Layers of class attention after the ``depth`` layers, which then see the patches alone; 2 in CaiT (thesis,
+    section 3.6)."""
     class_keys: ClassKeys | None = None
+    """Keys of class attention: ``all`` tokens, or the ``patches`` without the class token (thesis, section 3.6.3)."""
     class_layer_scale: bool | None = None
+    """Whether class attention has LayerScale if ``layer_scale`` is set (thesis, section 3.6.3)."""
 
 
 class LoraConfig(Section):
     """Low-rank adapters of ``model.tune=lora`` (Hu et al. 2022): W + alpha / rank B A instead of a frozen matrix W."""
 
     rank: Annotated[int, Field(ge=1, le=1024)] = 8
-    """Rows of A and columns of B."""
+    """Only with ``model.tune=lora``, as all ``model.lora.*``: rank r of the adapters: a frozen matrix W becomes W +
+    alpha / r B A, where A has r rows and B has r columns (Hu et al. 2022)."""
     alpha: Annotated[float, Field(gt=0)] = 8.0
     """The adapter's output is multiplied by ``alpha / rank``."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -115,11 +144,13 @@ class ModelConfig(Section):
     """Network, its initial weights, and which of its layers are trained."""
 
     name: str = "vit_b32"
-    """Name in ``usvit models list``, or ``timm:<any timm name>``."""
+    """A name of ``usvit models list``, or ``timm:NAME``, any of timm's. Without ``--recipe``, the study's recipe is
+    chosen by the architecture: ``gheflati2022_cnn`` for CNNs, ``gheflati2022_vit`` for all others (ViTs, Swin,
+    MLP-Mixer). Networks of timm that are not CNNs then get images of their own size."""
     weights: str = "hub"
-    """``hub`` (the zoo's recommended weights), ``hub:UPSTREAM`` (of ``usvit models info``), ``scratch``, ``phantom``
-    (weights of ``usvit_small`` that ship with usvit and were trained on phantoms alone), a file
-    (``.safetensors``, ``.pth``, ``.npz``), or a run of usvit, whose fold k initialises fold k."""
+    """Initial weights: ``hub``, ``hub:UPSTREAM`` (of ``usvit models info``), ``scratch``, ``phantom`` (weights of
+    ``usvit_small`` and ``usvit_small_multi`` that ship with usvit and were trained on phantoms alone), a file
+    (``.safetensors``, ``.pth``, ``.npz``), or a run of usvit; fold k then starts from fold k of that run."""
     weights_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     """Required SHA-256 of the weights' file."""
     image_size: Annotated[int, Field(ge=32, le=2048)] = 224
@@ -133,9 +164,9 @@ class ModelConfig(Section):
     """Dropout rate after the projections of each MLP and attention block and after the position embedding, for networks
     that have it."""
     tune: Tune = "full"
-    """Layers to train: all, only the ``head``, or the head and the attention layers (with position embeddings), the
-    MLPs (``ffn``), or the normalisation layers; ``lora``: the head and small adapters beside frozen matrices
-    (``model.lora``)."""
+    """What is trained: ``full``; ``head``; or the head together with the attention layers (``attn``), the MLPs
+    (``ffn``) or the normalisation layers (``norm``); ``attn`` and ``ffn`` include the position embeddings; ``lora``:
+    the head, and small adapters beside frozen matrices."""
     lora: LoraConfig = LoraConfig()
     grad_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, about a third more time, the same result."""
@@ -159,7 +190,9 @@ class InputConfig(Section):
     crop: Literal["tissue", "whole"] = "tissue"
     """``tissue``: DICOM frames are cut to the 2-D tissue region that their header describes; ``whole``: not."""
     augment: AugmentPolicy = "none"
-    """The augmentation policy of the training images (usvit/data/transforms/policies.py)."""
+    """Augmentation of the training images. ``none``; ``light``: crop of at least 0.9 of the side, rotation up to 10°,
+    brightness and contrast ±15 %; ``us``: ``light`` and a left-right flip, gamma, speckle, depth gain, haze;
+    ``trivial``: a flip and one random change. Known lesions stay in view."""
     cache_gb: Annotated[float, Field(ge=0)] = 4.0
     """Keep decoded images in memory up to this many GB, or half of the free memory if that is less; more are kept in a
     memory-mapped file."""
@@ -180,6 +213,7 @@ class LossConfig(Section):
     class_weights: Literal["balanced", "none"] = "balanced"
     """``balanced``: N / (K n_c), computed only from the training split of the fold."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Label smoothing."""
     mask_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of an auxiliary loss in fine-tuning: a small decoder, which is not kept, predicts the lesion mask from the
     network's feature maps. Images without a mask do not count; the deployed network needs no masks."""
@@ -199,7 +233,7 @@ class OptimConfig(Section):
     """The batch size that ``lr`` and ``min_lr`` are meant for: they are scaled by ``train.batch_size`` / this
     (Goyal et al. 2017). null: they are not scaled."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """SGD, and the matrices of Muon and NAdaMuon (their papers: 0.95)."""
+    """Momentum of SGD, and of the matrices of Muon and NAdaMuon (their papers take 0.95)."""
     momentum_dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision to which the momentum (the first moment of Adam, AdamW and LAMB) is rounded after each step:
     ``bfloat16`` in the fine-tuning of Steiner et al. 2022. It changes the numbers, not the memory."""
@@ -273,6 +307,7 @@ class EarlyStoppingConfig(Section):
     """Early stopping, which is decided only on the inner validation split."""
 
     monitor: Literal["val_loss", "val_auc", "val_accuracy"] = "val_loss"
+    """``val_loss``, ``val_auc`` or ``val_accuracy``."""
     patience: Annotated[int, Field(ge=1)] | None = 5
     """Stop after this many evaluations without improvement; null: train to the end (``keep`` applies all the same)."""
     keep: Literal["best", "last"] = "best"
@@ -283,9 +318,11 @@ class TrainConfig(Section):
     """Length of the training, batches, checkpoints and execution."""
 
     batch_size: Annotated[int, Field(ge=1)] = 128
+    """Batch size; the last batch of an epoch is filled from the next epoch, so that every batch is full."""
     micro_batch: Annotated[int, Field(ge=1)] | None = None
     """Images of one forward pass; gradients are summed over the batch. null: the whole batch."""
     steps: Annotated[int, Field(ge=1)] | None = None
+    """Length of the training in steps; give either this or ``train.epochs``."""
     epochs: Annotated[float, Field(gt=0)] | None = None
     """Length of the training: give ``steps`` or ``epochs``, not both."""
     eval_every: Annotated[int, Field(ge=1)] | None = None

@@ -29,7 +29,9 @@ class ViewsConfig(Section):
     """``squash_crop``: the image is squashed to a square of the input size divided by this ratio (0.875: 256 px for an
     input of 224)."""
     interpolation: Literal["bicubic", "bilinear", "random"] = "bicubic"
+    """``bicubic``, ``bilinear``, ``random``."""
     hflip: Share = 0.5
+    """Probability of a left-right flip."""
     policy: Literal["none", "randaugment", "autoaugment", "trivialaugment", "three_augment", "dino"] = "none"
     """``randaugment`` (Cubuk et al. 2020), ``autoaugment`` (Cubuk et al. 2019), ``trivialaugment`` (the wide variant:
     Müller & Hutter 2021), ``three_augment`` (DeiT III), or ``dino`` (jitter, grey, blur and solarising, whose
@@ -45,6 +47,7 @@ class ViewsConfig(Section):
     """RandAugment: magnitude of the operations. 10 is the end of timm's scale; larger values extend it, as in the
     original code."""
     magnitude_std: Annotated[float, Field(ge=0)] = 0.0
+    """RandAugment: standard deviation of the magnitude."""
     probability: Share = 0.5
     """RandAugment: probability of each operation (0.5 in timm, 1 in the paper)."""
     color_jitter: Annotated[float, Field(ge=0)] = 0.0

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from usvit.arguments import checked_arguments
 from usvit.config import RunConfig, build_config, load_recipe, merge, nested, refuse_unknown_settings
+from usvit.config.arguments import RunArguments
+from usvit.config.keywords import takes_settings
 from usvit.data.datasets import DataRoot, OwnTable, check_images, load_cards, roots_from
 from usvit.experiments.arguments import Settings, call_text, given_settings
 from usvit.progress import Progress, shown_progress
@@ -20,45 +21,36 @@ if TYPE_CHECKING:
     from usvit.records import MetricsRecord
 
 
-@checked_arguments
+@takes_settings
 def cross_validate(
     dataset: str | None = None,
     model: str | None = None,
     *,
-    recipe: str | Path | None = None,
-    weights: str | Path | None = None,
-    manifest: str | Path | None = None,
-    folds: str | Path | None = None,
+    settings: RunArguments,
     data_root: DataRoot = None,
     out: str | Path | None = None,
-    seed: int | None = None,
     progress: Progress | None = None,
     command: str | None = None,
     overrides: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **sections: Any,
 ) -> "RunResult[MetricsRecord]":
     """Cross-validate a model: train one network per fold and measure the pooled predictions of the test images.
 
     No patient, and no group of near-duplicates, is in two splits of a fold. A run that was interrupted is resumed by
-    the same call.
+    the same call. The default recipe is that of Gheflati and Rivaz (2022) for CNNs or for other networks, and ``demo``
+    for the phantom without ``model``; networks of timm that are not CNNs then get images of their own size.
 
     Args:
         dataset: Name of a data set, or several joined by ``+``: ``busi+b``. Default: the embedded phantom.
         model: Name of a model of ``usvit models list``, or ``timm:NAME``. Default: the model of the recipe.
-        recipe: Name or YAML file of a recipe. Default: ``demo`` for the phantom without ``model``, otherwise the
-            recipe of Gheflati and Rivaz (2022) for CNNs or for other networks; those of timm that are not CNNs then
-            get images of their own size.
-        weights: Initial weights: ``scratch``, ``hub``, ``hub:UPSTREAM``, a file, or a run directory.
-        manifest: A manifest of ``usvit data prepare``, instead of ``dataset``.
-        folds: A file of folds of ``usvit data split``.
+        settings: See ``RunArguments``.
         data_root: Folder of the data set, or a mapping of the names of data sets to folders. Default: ``$USVIT_DATA``.
         out: The run directory. Default: ``runs/<data>-<model>-<recipe>-seed<n>``.
-        seed: Seed of folds, weights, order and augmentation, at least 0. Default: 0.
         progress: Where progress is shown. Default: a bar in a terminal, lines in a notebook, and nothing elsewhere;
             ``usvit.progress.NO_PROGRESS`` shows nothing.
         command: What the user called, for ``run.json``. Default: this call.
         overrides: Settings by dotted key, which win over all others.
-        **settings: Settings with double underscores for dots.
+        **sections: Settings with double underscores for dots.
 
     Returns:
         The run: its ``path``, its metrics (``result``, the content of ``metrics.json`` with keys as attributes) and its
@@ -77,31 +69,29 @@ def cross_validate(
         >>> len(run.result.folds), run.path.name
         (2, 'small')
     """
-    return _fine_tune("cv", **locals())
+    command = command or call_text("cross_validate", locals())
+    config = run_config(dataset, model, settings=settings, overrides=overrides, sections=sections)
+    return _fine_tune("cv", config, data_root=data_root, out=out, progress=progress, command=command)
 
 
-@checked_arguments
+@takes_settings
 def train(
     dataset: str | None = None,
     model: str | None = None,
     *,
-    recipe: str | Path | None = None,
-    weights: str | Path | None = None,
-    manifest: str | Path | None = None,
-    folds: str | Path | None = None,
+    settings: RunArguments,
     data_root: DataRoot = None,
     out: str | Path | None = None,
-    seed: int | None = None,
     progress: Progress | None = None,
     command: str | None = None,
     overrides: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **sections: Any,
 ) -> "RunResult[MetricsRecord]":
     """Train one network on a 70/15/15 hold-out and measure its predictions of the test images.
 
     Args:
-        dataset, model, recipe, weights, manifest, folds, data_root, seed, progress, command, overrides, **settings:
-            As in ``cross_validate``.
+        dataset, model, data_root, progress, command, overrides, **sections: As in ``cross_validate``.
+        settings: See ``RunArguments``.
         out: The run directory. Default: ``runs/<data>-<model>-<recipe>-seed<n>-train``.
 
     Returns:
@@ -120,38 +110,20 @@ def train(
         >>> run.record.kind, run.record.state
         ('train', 'finished')
     """
-    return _fine_tune("train", **locals())
+    command = command or call_text("train", locals())
+    config = run_config(dataset, model, settings=settings, overrides=overrides, sections=sections)
+    return _fine_tune("train", config, data_root=data_root, out=out, progress=progress, command=command)
 
 
 def _fine_tune(
     kind: Literal["cv", "train"],
+    config: RunConfig,
     *,
-    dataset: str | None,
-    model: str | None,
-    recipe: str | Path | None,
-    weights: str | Path | None,
-    manifest: str | Path | None,
-    folds: str | Path | None,
     data_root: DataRoot,
     out: str | Path | None,
-    seed: int | None,
     progress: Progress | None,
-    command: str | None,
-    overrides: Mapping[str, Any] | None,
-    settings: Settings,
+    command: str,
 ) -> "RunResult[MetricsRecord]":
-    command = command or call_text("cross_validate" if kind == "cv" else "train", locals())
-    config = run_config(
-        dataset,
-        model,
-        recipe=recipe,
-        weights=weights,
-        manifest=manifest,
-        folds=folds,
-        seed=seed,
-        overrides=overrides,
-        settings=settings,
-    )
     roots = roots_from(data_root)
     check_images(config.data, roots, shown_progress(progress))  # before PyTorch is imported and weights are sought
     from usvit.experiments.cross_validation import CrossValidation
@@ -160,17 +132,14 @@ def _fine_tune(
     return CrossValidation(kind, config, roots=roots, out=folder, command=command, progress=progress).run()
 
 
+@takes_settings
 def run_config(
     dataset: str | None = None,
     model: str | None = None,
     *,
-    recipe: str | Path | None = None,
-    weights: str | Path | None = None,
-    manifest: str | Path | None = None,
-    folds: str | Path | None = None,
-    seed: int | None = None,
+    settings: RunArguments,
     overrides: Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    sections: Mapping[str, Any] | None = None,
 ) -> RunConfig:
     """Return the complete configuration of the run that ``cross_validate`` makes with these arguments.
 
@@ -178,24 +147,25 @@ def run_config(
         UsvitError: A setting is unknown or invalid, or the manifest cannot be read.
     """
     # What the user typed is checked before a recipe is chosen, for which networks are imported.
-    typed = merge(nested(settings or {}), nested(overrides or {}))
+    typed = merge(nested(sections or {}), nested(overrides or {}))
     refuse_unknown_settings(RunConfig, typed)
+    recipe, manifest = settings.recipe, settings.manifest
     if dataset is not None and manifest is None:
         load_cards(dataset, OwnTable.of(typed.get("data", {})))
     own: Settings = {}
     if recipe is None:
-        recipe = _default_recipe(dataset if manifest is None else str(manifest), model)
+        recipe = _default_recipe(dataset if manifest is None else manifest, model)
         own = _own_size(model)
     if manifest is not None:
         from usvit.data.datasets import dataset_or_manifest  # imports pandas, which other settings do not need
 
         dataset = dataset_or_manifest(dataset, manifest)
     given = given_settings(
-        {"data__dataset": dataset, "data__manifest": manifest, "split__file": folds}
-        | {"model__name": model, "model__weights": weights, "seed": seed},
-        settings or {},
+        {"data__dataset": dataset, "data__manifest": manifest, "split__file": settings.folds}
+        | {"model__name": model, "model__weights": settings.weights, "seed": settings.seed},
+        sections or {},
     )
-    return build_config(load_recipe(str(recipe)), own, given, nested(overrides or {}))
+    return build_config(load_recipe(recipe), own, given, nested(overrides or {}))
 
 
 def _default_recipe(dataset: str | None, model: str | None) -> str:

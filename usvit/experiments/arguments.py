@@ -22,7 +22,13 @@ def name_in(settings: Settings, section: str) -> str | None:
 
 
 def call_text(function: str, arguments: Mapping[str, Any]) -> str:
-    """Return the call of a public function as text, for ``run.json``."""
-    given = {key: value for key, value in arguments.items() if key not in ("kind", "settings", "progress")}
-    given |= arguments["settings"]
+    """Return the call of a public function as text, for ``run.json``.
+
+    Args:
+        function: Name of the function.
+        arguments: Its arguments by name; those of ``settings`` and ``sections`` are keywords.
+    """
+    given: Settings = {}
+    for name, value in arguments.items():
+        given |= dict(value) if name in ("settings", "sections") else {} if name == "progress" else {name: value}
     return f"usvit.{function}({', '.join(f'{key}={value!r}' for key, value in given.items() if value is not None)})"

@@ -1,5 +1,6 @@
 """Export of a network for use elsewhere: safetensors, ONNX, or a MONAI bundle."""
 
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+from .exporter import FORMATS as FORMATS
+from .exporter import Exported as Exported
+from .exporter import export as export
+from .exporter import write_export as write_export

@@ -5,6 +5,7 @@ of the study, from the user or from an existing run; ``building`` makes the reco
 The statistics are in ``usvit.metrics.sample_size``.
 """
 
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+from .accuracy import plan_accuracy as plan_accuracy
+from .comparing import plan_comparison as plan_comparison
+from .document import plan_document as plan_document
+from .validation import plan_validation as plan_validation

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from usvit.arguments import checked_arguments
+from usvit.config.data_commands import AuditSettings, ReadingSettings
+from usvit.config.fields import part
+from usvit.config.keywords import takes_settings
 from usvit.data.audit import Audit, AuditReview, choose_for_review, find_faults
 from usvit.data.datasets import DataRoot, OwnTable, build_manifest, is_private, load_cards, roots_from
 from usvit.data.io import BadImage
@@ -32,17 +34,15 @@ class AuditResult(NamedTuple):
     path: Path
 
 
-@checked_arguments
+@takes_settings
 def audit(
     datasets: str,
     *,
+    settings: AuditSettings,
     data_root: DataRoot = None,
-    out: str | Path | None = None,
     table: str | None = None,
     columns: Mapping[str, str] | None = None,
     positive: str | None = None,
-    skip_bad: bool = False,
-    keep_ids: bool = False,
     command: str = "",
     progress: Progress = NO_PROGRESS,
 ) -> AuditResult:
@@ -54,12 +54,10 @@ def audit(
     Args:
         datasets: Names of data cards joined by '+'.
         data_root: Folder of the data set, or a mapping of the names of data sets to folders. Default: ``$USVIT_DATA``.
-        out: Folder to write; None takes ``audits/<datasets>``.
-        skip_bad: Leave out files that cannot be read, and list them.
+        settings: See ``AuditSettings``.
         table: Table that lists your own images (data sets ``table`` and ``dicom``).
         columns: usvit's name of a column -> name in that table, such as ``{"path": "File"}``.
         positive: The positive class.
-        keep_ids: Keep the ids of private data sets instead of replacing them by pseudonyms.
         command: Command that the page shows.
         progress: Shown while images are decoded and compared.
 
@@ -78,9 +76,9 @@ def audit(
     """
     own = OwnTable(table, columns or {}, positive)
     cards, roots = load_cards(datasets, own), roots_from(data_root)
-    out = Path(out) if out else Path("audits") / "+".join(card.name for card in cards)
+    out = settings.out or Path("audits") / "+".join(card.name for card in cards)
     _refuse_occupied(out, None)
-    manifest = build_manifest(datasets, roots, progress, skip_bad=skip_bad, keep_ids=keep_ids, cache=False, own=own)
+    manifest = build_manifest(datasets, roots, progress, **dict(part(settings, ReadingSettings)), cache=False, own=own)
     _refuse_occupied(out, manifest.sha256())
     result = find_faults(manifest, cards, progress)
     # The images on the page may contain patient names.

@@ -1,5 +1,11 @@
 """Test-retest: how far the scores of a network differ between repeats of one image, lesion or frame."""
 
-import lazy_loader as lazy
+from typing import TYPE_CHECKING
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+from usvit.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .of_changes import retest as retest
+    from .of_repeats import repeatability as repeatability
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from usvit.arguments import checked_arguments
 from usvit.config import build, merge, nested
+from usvit.config.keywords import takes_settings
 from usvit.data.datasets import DataRoot, roots_from
 from usvit.errors import UsvitError
 from usvit.experiments import Settings, call_text, given_settings, name_in
 from usvit.progress import Progress
 from usvit.resources import process_rank, said_once
-from usvit.upstream.config.pretrain import PretrainConfig
+from usvit.upstream.config.pretrain import PretrainArguments, PretrainConfig
 from usvit.upstream.config.sweep import (
     cells,
     choose_cells,
@@ -25,8 +26,8 @@ from usvit.upstream.config.sweep import (
     size_note,
     yielding,
 )
-from usvit.upstream.config.test import TestConfig
-from usvit.upstream.config.transfer import TransferConfig
+from usvit.upstream.config.test import TestArguments, TestConfig
+from usvit.upstream.config.transfer import TransferArguments, TransferConfig
 from usvit.upstream.sources.open import check_source
 
 if TYPE_CHECKING:
@@ -82,33 +83,26 @@ def pretrain(
     return run
 
 
+@takes_settings
 def pretrain_sweep(
     recipe: str | Path = "fractals",
     model: str | None = None,
     *,
-    source: str | None = None,
-    dataset: str | None = None,
-    weights: str | Path | None = None,
-    folds: str | Path | None = None,
-    cell: str | None = None,
+    settings: PretrainArguments,
     data_root: DataRoot = None,
     out: str | Path | None = None,
-    seed: int | None = None,
     progress: Progress | None = None,
     command: str | None = None,
     overrides: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **sections: Any,
 ) -> "dict[str, RunResult[PretrainRecord]]":
     """Pre-train one network for each cell of a recipe's sweep, one after the other.
 
     Args:
-        recipe, model, source: As in ``pretrain``.
-        dataset: For the source ``data``: the data card on whose training folds the network is trained.
-        weights: Initial weights: ``scratch``, ``hub``, ``hub:UPSTREAM``, a file, or a run directory.
-        folds: For the source ``data``: a file of folds of ``usvit data split``.
-        cell: A cell, ``recommended`` or ``all``; None for a training with the recipe's own settings.
+        recipe, model: As in ``pretrain``.
+        settings: See ``PretrainArguments``.
         out: The run directory, or the folder of the runs if there are several.
-        data_root, seed, progress, command, overrides, **settings: As in ``cross_validate``.
+        data_root, progress, command, overrides, **sections: As in ``cross_validate``.
 
     Returns:
         Name of each cell -> its run; the name is "" if ``cell`` is None.
@@ -117,13 +111,14 @@ def pretrain_sweep(
         UsvitError: A setting, the images or the weights cannot be used, or several runs have no folder ``out``.
     """
     command = command or call_text("pretrain", locals())
+    source, dataset, folds, cell = settings.source, settings.dataset, settings.folds, settings.cell
     with said_once():
         read = read_recipe(str(recipe), "pretrain")
         over = nested(overrides or {})
         given = given_settings(
             {"data__dataset": dataset, "split__file": folds, "source__name": source, "model__name": model}
-            | {"model__weights": weights, "seed": seed},
-            settings,
+            | {"model__weights": settings.weights, "seed": settings.seed},
+            sections,
         )
         chosen = name_in(over, "model") or name_in(given, "model")
         variants = {"": {}} if cell is None else choose_cells(read, cell, chosen)
@@ -153,23 +148,18 @@ def pretrain_sweep(
     return runs
 
 
-@checked_arguments
+@takes_settings
 def transfer(
     how: str | None = None,
     weights: str | Path | Sequence[str] | None = None,
     *,
-    source: str | None = None,
-    dataset: str | None = None,
-    recipe: str | Path | None = None,
-    model: str | None = None,
-    cell: str | None = None,
+    settings: TransferArguments,
     data_root: DataRoot = None,
     out: str | Path | None = None,
-    seed: int | None = None,
     progress: Progress | None = None,
     command: str | None = None,
     overrides: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **sections: Any,
 ) -> "RunResult[TransferRecord]":
     """Transfer upstream weights to other images: a probe of frozen features, or fine-tuning.
 
@@ -180,14 +170,9 @@ def transfer(
             recipe says, otherwise ``fewshot``.
         weights: A run of ``pretrain``, ``hub``, ``hub:UPSTREAM``, ``scratch`` or a file; or several of them, of which
             one is chosen by upstream validation and by adapting all.
-        source: The images: a name of ``usvit pretrain --list-sources``.
-        dataset: The images of a data card, in a hold-out by patients, instead of ``source``.
-        recipe: Name or YAML file of a recipe of ``usvit transfer --list-recipes``. Default: none.
-        model: Name of a model of ``usvit models list``, or ``timm:NAME``. Default: that of the run in ``weights``, or
-            of the recipe.
-        cell: With ``finetune``: one cell of the recipe's sweep. Default: all cells.
+        settings: See ``TransferArguments``.
         out: The run directory. Default: a folder of ``runs`` that is named after the settings.
-        data_root, seed, progress, command, overrides, **settings: As in ``cross_validate``.
+        data_root, progress, command, overrides, **sections: As in ``cross_validate``.
 
     Returns:
         The run; ``result`` is the content of ``transfer.json``.
@@ -206,22 +191,22 @@ def transfer(
         'knn'
     """
     command = command or call_text("transfer", locals())
-    if dataset is not None and source is None:
-        source = "data"
+    source = "data" if settings.dataset is not None and settings.source is None else settings.source
     several = () if weights is None else (str(weights),) if isinstance(weights, str | Path) else tuple(weights)
     over = nested(overrides or {})
     given = given_settings(
-        {"how": how, "data__dataset": dataset, "source__name": source, "model__name": model, "seed": seed}
+        {"how": how, "data__dataset": settings.dataset, "source__name": source}
+        | {"model__name": settings.model, "seed": settings.seed}
         | {"model__weights": several[0] if len(several) == 1 else None}
         | {"upstream": list(several) if len(several) > 1 else None},
-        settings,
+        sections,
     )
     wanted = name_in(over, "model") or name_in(given, "model")
     images = name_in(over, "source") or name_in(given, "source")
     base: Settings = {}
-    if recipe is not None:
-        base = transfer_settings(str(recipe), images, wanted, cell)
-        if note := size_note(read_recipe(str(recipe), "transfer"), wanted):
+    if settings.recipe is not None:
+        base = transfer_settings(settings.recipe, images, wanted, settings.cell)
+        if note := size_note(read_recipe(settings.recipe, "transfer"), wanted):
             logger.info(note)
         if given.get("how", base.get("how")) != "finetune":
             base.pop("cells", None)
@@ -245,20 +230,16 @@ def transfer(
     return experiment.run()
 
 
-@checked_arguments
+@takes_settings
 def test(
     *classifiers: str | Path,
-    source: str | Sequence[str] | None = None,
-    dataset: str | None = None,
-    model: str | None = None,
-    weights: str | Path | Sequence[str | Path] | None = None,
-    head: str | Sequence[str] | None = None,
+    settings: TestArguments,
     data_root: DataRoot = None,
     out: str | Path | None = None,
     progress: Progress | None = None,
     command: str | None = None,
     overrides: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **sections: Any,
 ) -> "RunResult[TestRecord]":
     """Test fixed classifiers on labelled images; nothing is trained or chosen.
 
@@ -268,14 +249,8 @@ def test(
     Args:
         classifiers: Each is a run of usvit (all of its folds, one by one), the folder of a fold, ``MODEL`` (the hub's
             recommended weights) or ``MODEL=WEIGHTS`` with the weights ``hub``, ``hub:UPSTREAM`` or a file.
-        source: ``NAME`` or ``NAME:SPLIT`` of ``usvit pretrain --list-sources``, or several. Without a split: ``test``,
-            otherwise ``val``; for ImageNet-V2 all three variants.
-        dataset: A data set with a data card, whose images are tested as the source ``data``.
-        model: Network of ``weights``; alone, it stands for the hub's recommended weights.
-        weights: One or several weights, each as in ``MODEL=WEIGHTS``.
-        head: Which output of a network with a distillation token decides: ``joint`` (default), ``class``,
-            ``distilled`` or ``logits``; or several, each in a row of its own.
-        data_root, progress, command, overrides, **settings: As in ``cross_validate``.
+        settings: See ``TestArguments``.
+        data_root, progress, command, overrides, **sections: As in ``cross_validate``.
         out: The run directory. Default: a folder of ``runs`` that is named after sources and classifier.
 
     Returns:
@@ -297,18 +272,17 @@ def test(
         16
     """
     command = command or call_text("test", locals())
-    several = () if weights is None else (weights,) if isinstance(weights, str | Path) else tuple(weights)
-    named = tuple(str(one) if model is None else f"{model}={one}" for one in several)
-    if model is not None and not several:
+    model, sources = settings.model, settings.source
+    named = tuple(one if model is None else f"{model}={one}" for one in settings.weights)
+    if model is not None and not named:
         named = (model,)
     chosen = (*map(str, classifiers), *named)
-    sources = () if source is None else (source,) if isinstance(source, str) else tuple(source)
-    if dataset is not None and "data" not in sources:
+    if settings.dataset is not None and "data" not in sources:
         sources = (*sources, "data")
     given = given_settings(
-        {"classifiers": list(chosen) or None, "sources": list(sources) or None, "data__dataset": dataset}
-        | {"head": [head] if isinstance(head, str) else None if head is None else list(head)},
-        settings,
+        {"classifiers": list(chosen) or None, "sources": list(sources) or None, "data__dataset": settings.dataset}
+        | {"head": list(settings.head) or None},
+        sections,
     )
     config = build(TestConfig, given, nested(overrides or {}))
     from usvit.upstream.classifier_test.experiment import ClassifierTest

@@ -86,7 +86,7 @@ def test_none_shows_what_the_network_would_get(busi, tmp_path):
     ("options", "message"),
     [
         ({"policy": "ligth"}, r"Unknown augmentation policy 'ligth'. Nearest: light"),
-        ({"resize": "pda"}, r"Unknown way of resizing 'pda'. Nearest: pad"),
+        ({"resize": "pda"}, r"Unknown resize 'pda'. Nearest: pad"),
     ],
 )
 def test_an_unknown_name_suggests_the_nearest_and_writes_nothing(busi, tmp_path, options, message):

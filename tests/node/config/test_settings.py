@@ -1,19 +1,16 @@
 """The configuration of a node: what is accepted, and one clear sentence for each mistake."""
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from pydantic import BaseModel
 
 from tests.conftest import REPOSITORY
-from usvit.config.fields import meanings
+from tests.settings_tables import check_page, rows, table
 from usvit.errors import UsvitError
 from usvit.node.config import settings as node
-from usvit.node.config.file import load_node_config, section_in
+from usvit.node.config.file import load_node_config
 from usvit.node.config.settings import RuleConditions, covers
 
 BASE: dict[str, Any] = {
@@ -111,31 +108,9 @@ The settings of `usvit node`, a YAML file ([how to run a node](../how-to/node.md
 folder of the file. An unknown key is an error that names the most similar known key.
 `tests/node/config/test_settings.py` makes this page from `usvit/node/config/settings.py`.
 
-| key | default | meaning |
-|---|---|---|
 """
 PLACES = {"receive.allow": "[]", "folders": "[]", "rules": "[]", "models": "NAME", "peers": "NAME"}
 
 
-def lines(section, prefix: str = ""):
-    texts = meanings(section)
-    for name, field in section.model_fields.items():
-        key = prefix + name
-        inner = section_in(field.annotation)
-        default = "required" if field.is_required() else field.get_default(call_default_factory=True)
-        shown = "" if isinstance(default, BaseModel) or default in ((), {}) else json.dumps(default).strip('"')
-        place = f"{key}{PLACES[key]}" if PLACES.get(key) == "[]" else f"{key}.{PLACES[key]}" if key in PLACES else key
-        text = texts.get(name) or (inner.__doc__ if inner else "").split("\n")[0]
-        if name != "anyone":
-            yield f"| `{key}` | {shown} | {text.replace('``', '`')} |"
-        if inner is not None:
-            yield from lines(inner, f"{place}.")
-
-
 def test_the_page_of_the_settings_is_that_of_the_source():
-    fresh = INTRODUCTION + "\n".join(lines(node.NodeConfig)) + "\n"
-    if os.environ.get("USVIT_RENEW"):
-        PAGE.write_text(fresh, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == fresh, (
-        "renew it: USVIT_RENEW=1 python -m pytest tests/node/config/test_settings.py"
-    )
+    check_page(PAGE, INTRODUCTION + table(rows(node.NodeConfig, PLACES)), "tests/node/config/test_settings.py")

@@ -100,7 +100,7 @@ def test_networks_with_too_few_steps_are_left_out_and_named(tmp_path):
         ([-1.0], {}, ["above 0"]),
         ([1e11], {"center": (64, 4)}, ["centre", "1968,40,6144"]),
         ([1e11], {"widths": [16, 17, 18]}, ["only 1 value of the width", "needs 3"]),
-        ([1e11], {"sweep": "stars"}, ["Unknown sweep", "star, grid, both"]),
+        ([1e11], {"sweep": "stars"}, ["Unknown sweep 'stars'", "star"]),
         ([1e11], {"recipe": "fractal"}, ["fractals"]),
         ([1e11], {"model": "resnet50"}, ["resnet50", "plain ViT"]),
         ([1e11], {"optim__learning": 3}, ["optim.learning"]),

@@ -8,6 +8,7 @@ import typer
 
 from usvit.cli import options as o
 from usvit.cli.settings import takes_options
+from usvit.config.data_commands import AuditSettings
 from usvit.config.own_table import TableSettings
 from usvit.errors import EXIT_PARTLY, UsvitError
 
@@ -24,9 +25,7 @@ def audit(
     ] = None,
     data_root: o.DataRoot = None,
     own: TableSettings,
-    out: Annotated[Path | None, typer.Option(help="Folder to write. (default: audits/<data>)")] = None,
-    skip_bad: o.SkipBad = False,
-    keep_ids: o.KeepIds = False,
+    settings: AuditSettings,
     json_: o.Json = False,
 ) -> None:
     """Find near-duplicates, label conflicts, images in several data sets, text, calipers and other shortcuts.
@@ -45,9 +44,7 @@ def audit(
         named,
         **own.data(),
         data_root=o.data_roots(data_root),
-        out=out,
-        skip_bad=skip_bad,
-        keep_ids=keep_ids,
+        settings=settings,
         command=o.command_line(),
         progress=make_progress(),
     )

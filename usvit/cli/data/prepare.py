@@ -1,13 +1,13 @@
 """``usvit data prepare``: check a data set and write its manifest."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
 from usvit.cli.settings import takes_options
+from usvit.config.data_commands import PreparationSettings
 from usvit.config.own_table import TableSettings
 from usvit.errors import EXIT_PARTLY
 
@@ -24,20 +24,7 @@ def prepare(
     ],
     data_root: o.DataRoot = None,
     own: TableSettings,
-    fetch: Annotated[
-        bool, typer.Option("--fetch", help="Download the data set to DIR/NAME, if its card has a licensed address.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Parquet file to write. (default: manifests/NAME.parquet)", metavar="FILE"),
-    ] = None,
-    skip_bad: o.SkipBad = False,
-    keep_conflicts: o.KeepConflicts = False,
-    keep_ids: o.KeepIds = False,
-    accept_counts: Annotated[
-        bool,
-        typer.Option("--accept-counts", help="Accept other numbers of images than the card states, such as a subset."),
-    ] = False,
+    settings: PreparationSettings,
     json_: o.Json = False,
 ) -> None:
     """Decode every file of a data set, check it against its card, and write its manifest.
@@ -52,12 +39,7 @@ def prepare(
         dataset,
         own=OwnTable.of(own.data()),
         roots=o.data_roots(data_root),
-        out=out,
-        fetch=fetch,
-        skip_bad=skip_bad,
-        keep_label_conflicts=keep_conflicts,
-        accept_counts=accept_counts,
-        keep_ids=keep_ids,
+        settings=settings,
         progress=make_progress(),
     )
     if json_:

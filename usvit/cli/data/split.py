@@ -9,11 +9,12 @@ import typer
 from usvit.cli import options as o
 from usvit.cli.settings import takes_config, takes_options
 from usvit.config import RunConfig
+from usvit.config.data_commands import SplitArguments
 from usvit.config.own_table import TableSettings
 from usvit.plain_data import Settings
 
 
-@takes_options()
+@takes_options(without=["scheme", "repeats", "unit", "seed"])
 @takes_config(
     RunConfig,
     "split.repeats",
@@ -33,9 +34,7 @@ def split(
     dataset: o.Dataset = None,
     data_root: o.DataRoot = None,
     own: TableSettings,
-    manifest: o.Manifest = None,
-    folds: Annotated[int | None, typer.Option(help="Number of folds. (default: 5)")] = None,
-    hold_out: Annotated[bool, typer.Option("--hold-out", help="Save one 70/15/15 hold-out instead of folds.")] = False,
+    settings: SplitArguments,
     overrides: Settings,
     json_: o.Json = False,
 ) -> None:
@@ -48,11 +47,9 @@ def split(
     from usvit.progress import make_progress
 
     summary = datasets.split(
-        dataset if manifest else own.dataset(dataset),
+        dataset if settings.manifest else own.dataset(dataset),
         out,
-        manifest=manifest,
-        folds=folds,
-        hold_out=hold_out,
+        settings=settings,
         data_root=o.data_roots(data_root),
         overrides=merge({"data": own.data()}, overrides),
         progress=make_progress(),

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from usvit.config.data_commands import PreviewSettings
+from usvit.config.keywords import takes_settings
 from usvit.data.datasets import Identities, ImageRecord, load_cards, open_dataset
 from usvit.data.io import BadImage, UInt8, decode, read_masks
 from usvit.data.transforms import POLICIES, Augment, Preprocessing, lesion_cells, make_augment
@@ -15,7 +17,6 @@ from usvit.files import write_atomic
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.seeding import derive_seed
 
-RESIZES = ("pad", "squash")
 OUTLINE = (255, 210, 0)
 _GAP, _LINE = 6, 18  # pixels between pictures, and height of a line of text
 
@@ -32,17 +33,13 @@ class PreviewedImage:
     """(S, S) bool, True in the lesion; all False without a lesion or a mask."""
 
 
+@takes_settings
 def write_preview(
     out: Path,
     datasets: str = "phantom",
     *,
+    settings: PreviewSettings,
     roots: dict[str, Path] | None = None,
-    policy: str = "us",
-    n: int = 6,
-    variants: int = 5,
-    size: int = 224,
-    resize: str = "pad",
-    seed: int = 0,
     progress: Progress = NO_PROGRESS,
 ) -> list[PreviewedImage]:
     """Write a picture of augmented images: each row shows one original and its random variants.
@@ -50,13 +47,8 @@ def write_preview(
     Args:
         out: PNG file to write; it must not exist yet.
         datasets: Names of data cards joined by '+'.
+        settings: See ``PreviewSettings``.
         roots: Folder of each data set by name; the key "" stands for all others.
-        policy: One of ``POLICIES``, or ``all`` for one block of rows per policy.
-        n: Number of images. The classes take turns.
-        variants: Number of variants of each image.
-        size: Side of the pictures in pixels, which is the side of the network's input.
-        resize: ``pad`` or ``squash``.
-        seed: Seed of the choice of images and of the variants.
         progress: Shown while the embedded phantom is generated.
 
     Returns:
@@ -65,22 +57,23 @@ def write_preview(
     Raises:
         UsvitError: A name is unknown, ``out`` exists or is not a PNG file, or a data set or image cannot be read.
     """
+    policy = settings.policy
     if policy not in (*POLICIES, "all"):
         raise unknown("augmentation policy", policy, [*POLICIES, "all"])
-    if resize not in RESIZES:
-        raise unknown("way of resizing", resize, RESIZES)
     if out.suffix.lower() != ".png":
         raise UsvitError(f"The picture is written as PNG: choose a name for --out that ends in .png, not '{out.name}'.")
     if out.exists():
         raise UsvitError(f"{out} exists already. Choose another --out, or remove it.")
-    preprocessing = Preprocessing(size, resize, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))  # mean and std are not used here
+    preprocessing = Preprocessing(
+        settings.size, settings.resize, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    )  # mean and std are not used here
     records, identities = [], {}
     for card in load_cards(datasets):
         identities[card.name] = Identities.of(card)
         root, of_card = open_dataset(card, roots or {}, progress, identities[card.name])
         records += [(card.name, root, record) for record in of_card]
     shown = []
-    for at in _chosen([record.label for _, _, record in records], n, seed):
+    for at in _chosen([record.label for _, _, record in records], settings.n, settings.seed):
         name, root, record = records[at]
         try:
             one = _read(name, root, record, preprocessing)
@@ -89,7 +82,7 @@ def write_preview(
         image_id = identities[name].image(record.image_id, record.path, record.frame or 0)
         shown.append(replace(one, record=replace(record, image_id=image_id)))
     blocks = {name: make_augment(name) for name in (POLICIES[1:] if policy == "all" else (policy,))}
-    picture = _draw(blocks, shown, variants, size, seed)
+    picture = _draw(blocks, shown, settings)
     write_atomic(out, lambda file: picture.save(file, format=Image.registered_extensions()[out.suffix.lower()]))
     return shown
 
@@ -114,10 +107,9 @@ def _read(dataset: str, root: Path, record: ImageRecord, preprocessing: Preproce
     )
 
 
-def _draw(
-    blocks: Mapping[str, Augment | None], shown: list[PreviewedImage], variants: int, size: int, seed: int
-) -> Image.Image:
+def _draw(blocks: Mapping[str, Augment | None], shown: list[PreviewedImage], settings: PreviewSettings) -> Image.Image:
     """Draw one block per policy: a heading, then for each image its name and its pictures."""
+    variants, size = settings.variants, settings.size
     row = _LINE + size + _GAP
     width = _GAP + (1 + variants) * (size + _GAP)
     picture = Image.new("RGB", (width, len(blocks) * (_LINE + _GAP + len(shown) * row) + _GAP), "white")
@@ -132,7 +124,7 @@ def _draw(
             pictures = [_outlined(one)]
             for variant in range(variants):
                 # All policies use the same seeds, so that the variants can be compared.
-                number = derive_seed(seed, "preview", one.dataset, one.record.image_id, variant)
+                number = derive_seed(settings.seed, "preview", one.dataset, one.record.image_id, variant)
                 pictures.append(augment(one.pixels, number, lesion_cells(one.mask)) if augment else one.pixels)
             for column, pixels in enumerate(pictures):
                 picture.paste(Image.fromarray(pixels), (_GAP + column * (size + _GAP), top + _LINE))

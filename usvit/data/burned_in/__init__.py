@@ -1,5 +1,8 @@
 """Detect words and calipers that are burned into images."""
 
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+from .marks import Look as Look
+from .marks import components as components
+from .marks import has_calipers as has_calipers
+from .marks import has_text as has_text
+from .marks import mark_boxes as mark_boxes
+from .text import may_show_words as may_show_words

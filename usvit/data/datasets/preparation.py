@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from usvit.arguments import checked_arguments
 from usvit.config import RunConfig, build_config, nested
+from usvit.config.data_commands import PreparationSettings, SplitArguments
+from usvit.config.keywords import takes_settings
 from usvit.data.datasets.cards import NOTHING_SAID, DataCard, OwnTable, load_card, load_cards
 from usvit.data.datasets.data_root import DataRoot, roots_from
 from usvit.data.datasets.fetch import fetch_dataset
@@ -91,16 +92,12 @@ class Prepared(Record):
     skipped: list[SkippedFile]
 
 
+@takes_settings
 def prepare(
     datasets: str,
     *,
+    settings: PreparationSettings,
     roots: dict[str, Path] | None = None,
-    out: Path | None = None,
-    fetch: bool = False,
-    skip_bad: bool = False,
-    keep_label_conflicts: bool = False,
-    accept_counts: bool = False,
-    keep_ids: bool = False,
     own: OwnTable = NOTHING_SAID,
     progress: Progress = NO_PROGRESS,
 ) -> Prepared:
@@ -108,14 +105,9 @@ def prepare(
 
     Args:
         datasets: names or paths of cards joined by '+'.
+        settings: See ``PreparationSettings``.
         roots: data set -> folder; "" for all.
-        out: the Parquet file; None: ``manifests/<names>.parquet``.
-        fetch: download what is not there, if its card has an address.
-        skip_bad: leave out files that cannot be read.
-        keep_label_conflicts: keep pixel-identical images with different labels.
-        keep_ids: no pseudonyms for private data sets (``build_manifest``).
         own: what the user says of his or her own table, and of the positive class.
-        accept_counts: write the manifest although counts differ from the card's.
         progress: shown while files are downloaded and decoded.
 
     Returns:
@@ -125,21 +117,21 @@ def prepare(
         UsvitError: See ``build_manifest`` and ``fetch_dataset``; or counts differ, or ``out`` has other content.
     """
     cards, roots = load_cards(datasets, own), roots or {}
-    out = out or Path("manifests") / f"{'+'.join(card.name for card in cards)}.parquet"
-    if fetch:
+    out = settings.out or Path("manifests") / f"{'+'.join(card.name for card in cards)}.parquet"
+    if settings.fetch:
         roots = roots | {card.name: fetch_dataset(card, given_root(roots, card.name), progress) for card in cards}
     manifest = build_manifest(
         datasets,
         roots,
         progress,
-        skip_bad=skip_bad,
-        keep_label_conflicts=keep_label_conflicts,
-        keep_ids=keep_ids,
+        skip_bad=settings.skip_bad,
+        keep_label_conflicts=settings.keep_label_conflicts,
+        keep_ids=settings.keep_ids,
         own=own,
         cache=False,  # to prepare a data set is to check its files
     )
     mismatch = {card.name: check_against_card(manifest.table, card) for card in cards}
-    if any(mismatch.values()) and not accept_counts:
+    if any(mismatch.values()) and not settings.accept_counts:
         raise _wrong_counts(cards, manifest, mismatch)
     written = _write_once(manifest, out)
     usable = manifest.usable
@@ -302,18 +294,12 @@ def save_splits(
     return record
 
 
-@checked_arguments
+@takes_settings
 def split(
     dataset: str | None = None,
     out: str | Path = "folds.csv",
     *,
-    manifest: str | Path | None = None,
-    scheme: str | None = None,
-    folds: int | None = None,
-    hold_out: bool = False,
-    repeats: int | None = None,
-    unit: str | None = None,
-    seed: int | None = None,
+    settings: SplitArguments,
     data_root: DataRoot = None,
     overrides: Mapping[str, Any] | None = None,
     progress: Progress = NO_PROGRESS,
@@ -323,13 +309,7 @@ def split(
     Args:
         dataset: Name of a data set, or several joined by ``+``. Default: the embedded phantom.
         out: The CSV file. A summary is written to the same name with the suffix ``.json``.
-        manifest: A manifest of ``usvit data prepare``, instead of ``dataset``.
-        scheme: ``auto`` (the authors' folds if any), ``drawn``, ``official``, ``by_dataset`` or ``by_device``.
-        folds: Number of folds, at least 2. Default: 5.
-        hold_out: Make one 70/15/15 division instead of folds.
-        repeats: Number of complete cross-validations, each with its own folds. Default: 1.
-        unit: ``group``, or ``image``, which separates the images of a patient: a LEAKING split.
-        seed: Seed of the assignment. Default: 0.
+        settings: See ``SplitArguments``.
         data_root: Folder of the data set, or a mapping of the names of data sets to folders. Default: ``$USVIT_DATA``.
         overrides: Further settings by dotted key, such as ``{"data.keep_list": "keep.csv"}``.
         progress: Shown while images are decoded.
@@ -347,15 +327,16 @@ def split(
         >>> summary.unit, summary.leaking_groups
         ('group', 0)
     """
-    settings = {
+    manifest = settings.manifest
+    named = {
         "data.dataset": dataset_or_manifest(dataset, manifest),
-        "data.manifest": manifest and str(manifest),
-        "split.scheme": scheme,
-        "split.folds": folds,
-        "split.unit": unit,
-        "split.repeats": repeats,
-        "seed": seed,
+        "data.manifest": manifest,
+        "split.scheme": settings.scheme,
+        "split.folds": settings.folds,
+        "split.unit": settings.unit,
+        "split.repeats": settings.repeats,
+        "seed": settings.seed,
     }
-    given = nested({key: value for key, value in settings.items() if value is not None})
+    given = nested({key: value for key, value in named.items() if value is not None})
     config = build_config(given, nested(overrides or {}))
-    return save_splits(config, Path(out), hold_out=hold_out, roots=roots_from(data_root), progress=progress)
+    return save_splits(config, Path(out), hold_out=settings.hold_out, roots=roots_from(data_root), progress=progress)

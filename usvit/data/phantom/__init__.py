@@ -4,6 +4,22 @@ By construction, only the lesion and its signs (``signs``) depend on the class, 
 (``PhantomSpec.ablate``). No images of people were used.
 """
 
-import lazy_loader as lazy
+from typing import TYPE_CHECKING
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+from usvit.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .marks import text_line as text_line
+    from .render import FINEST_GRID as FINEST_GRID
+    from .render import Patient as Patient
+    from .render import RenderedImage as RenderedImage
+    from .render import cut_lesion as cut_lesion
+    from .render import render_image as render_image
+    from .render import sample_patient as sample_patient
+    from .signs import SIGN_LAWS as SIGN_LAWS
+    from .spec import CLASS_SHARE as CLASS_SHARE
+    from .spec import GENERATOR_VERSION as GENERATOR_VERSION
+    from .spec import PhantomSpec as PhantomSpec
+    from .write import write_phantom as write_phantom
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

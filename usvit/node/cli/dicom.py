@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
 from usvit.errors import EXIT_PARTLY
+from usvit.node.config.sending import SendSettings
 
 app = typer.Typer(name="dicom", help="Send DICOM files to archives.", no_args_is_help=True)
 
@@ -19,38 +21,13 @@ def _group() -> None:
 
 
 @app.command("send")
+@takes_options()
 def send(
     paths: Annotated[
         list[Path],
         typer.Argument(help="Output folder of 'usvit score', or any folder or DICOM file.", metavar="PATH"),
     ],
-    to: Annotated[
-        str | None, typer.Option(help="Application entity of the archive (C-STORE).", metavar="AE@HOST:PORT")
-    ] = None,
-    stow: Annotated[
-        str | None, typer.Option(help="Address of a DICOMweb service (STOW-RS) instead.", metavar="URL")
-    ] = None,
-    calling: Annotated[str, typer.Option(help="AE title of the sender.", metavar="AE")] = "USVIT",
-    tls_ca: Annotated[
-        Path | None,
-        typer.Option(
-            help="Certificates that sign the archive's certificate, as PEM; with --to, it turns TLS on.", metavar="FILE"
-        ),
-    ] = None,
-    tls_certificate: Annotated[
-        Path | None, typer.Option(help="Client certificate, if the archive asks for one.", metavar="FILE")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate.", metavar="FILE")] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="With --stow: file that holds a bearer token.", metavar="FILE")
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for a connection or an answer.", min=0.1, max=3600)
-    ] = 30.0,
-    record: Annotated[
-        Path | None, typer.Option(help="List of what was sent. (default: sent.csv in the folder)", metavar="FILE")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the files, and send nothing.")] = False,
+    settings: SendSettings,
     json_: o.Json = False,
 ) -> None:
     """Send DICOM files to an archive, and list what was sent in sent.csv.
@@ -61,25 +38,12 @@ def send(
     from usvit.node import send_dicom
     from usvit.progress import make_progress
 
-    found = send_dicom(
-        paths,
-        to=to,
-        stow=stow,
-        calling=calling,
-        tls_ca=tls_ca,
-        tls_certificate=tls_certificate,
-        tls_key=tls_key,
-        token_file=token_file,
-        timeout=timeout,
-        record=record,
-        dry_run=dry_run,
-        progress=make_progress(),
-    )
+    found = send_dicom(paths, settings=settings, progress=make_progress())
     if json_:
         print(json.dumps({**asdict(found), "record": str(found.record)}, indent=2, ensure_ascii=False))
     else:
         warned = f", {found.warned} of them with a warning of the archive" if found.warned else ""
-        print(f"{found.sent} files {'would be sent' if dry_run else 'sent'}{warned}")
+        print(f"{found.sent} files {'would be sent' if settings.dry_run else 'sent'}{warned}")
         if found.before:
             print(f"{found.before} files were sent before")
         if found.left_out:
@@ -88,7 +52,7 @@ def send(
             print(f"{sum(found.failed.values())} files not sent:")
             for reason, n in sorted(found.failed.items(), key=lambda pair: -pair[1]):
                 print(f"  {n:6}  {reason}")
-        if not dry_run:
+        if not settings.dry_run:
             print(f"list: {found.record}")
     if found.partly:
         raise typer.Exit(EXIT_PARTLY)

@@ -1,13 +1,11 @@
 """The file of a node's configuration: reading it, and the text for a setting that cannot be used."""
 
-import typing
 from collections.abc import Iterator
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any
 
 from pydantic import BaseModel, ValidationError
 
+from usvit.config.fields import section_in
 from usvit.config.settings import cannot_be_used
 from usvit.errors import UsvitError, unknown
 from usvit.node.config.settings import NodeConfig
@@ -59,12 +57,3 @@ def _keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
         yield prefix + name
         if inner is not None:
             yield from _keys(inner, f"{prefix}{name}.")
-
-
-def section_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the section that a setting is or holds, such as each element of a list; None for a plain value."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    if typing.get_origin(annotation) in (tuple, dict, typing.Union, UnionType, Annotated):
-        return next(filter(None, map(section_in, typing.get_args(annotation))), None)
-    return None

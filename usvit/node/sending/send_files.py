@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydicom.uid import MediaStorageDirectoryStorage
 
-from usvit.arguments import checked_arguments
+from usvit.config.keywords import takes_settings
 from usvit.data.io import is_dicom
 from usvit.errors import UsvitError, shortened
 from usvit.files import (
@@ -29,6 +29,7 @@ from usvit.files import (
     refuse_link,
     sha256_of_file,
 )
+from usvit.node.config.sending import SendSettings
 from usvit.node.config.settings import NodeTlsConfig, PeerConfig
 from usvit.node.sending.answers import Answer, Outgoing, PeerUnavailable
 from usvit.node.sending.store_scu import StoreScu, fits_one_association
@@ -67,66 +68,48 @@ class FilesSent:
         return bool(self.failed)
 
 
-def parse_peer(
-    to: str | None,
-    stow: str | None,
-    *,
-    tls_ca: Path | None = None,
-    tls_certificate: Path | None = None,
-    tls_key: Path | None = None,
-    token_file: Path | None = None,
-    timeout: float = 30.0,
-) -> PeerConfig:
-    """Return the peer of a command line.
-
-    Args:
-        to: ``AE@HOST:PORT``.
-        stow: address of a DICOMweb service; exactly one of the two must be given.
-        tls_ca: certificates of the authorities that sign the certificate of the peer; for an AE, it turns TLS on.
-        tls_certificate, tls_key: own certificate and key, if the AE asks for one.
-        token_file: file with a bearer token for DICOMweb.
-        timeout: seconds to wait for a connection or an answer.
+def parse_peer(settings: SendSettings) -> PeerConfig:
+    """Return the peer that the settings describe.
 
     Raises:
         UsvitError: a part is missing or wrong.
     """
+    to, stow = settings.to, settings.stow
     if (to is None) == (stow is None):
         raise UsvitError("Give either --to AE@HOST:PORT or --stow URL as the destination of the files.")
     try:
         if stow is not None:
-            if tls_certificate is not None or tls_key is not None:
+            if settings.tls_certificate is not None or settings.tls_key is not None:
                 raise UsvitError("--tls-certificate and --tls-key belong to --to; --stow uses --token-file.")
-            return PeerConfig(dicomweb=stow, ca=tls_ca, token_file=token_file, timeout_seconds=timeout)
-        if token_file is not None:
+            return PeerConfig(
+                dicomweb=stow,
+                ca=settings.tls_ca,
+                token_file=settings.token_file,
+                timeout_seconds=settings.timeout,
+            )
+        if settings.token_file is not None:
             raise UsvitError("--token-file belongs to --stow.")
         found = _ADDRESS.fullmatch(str(to))
         if found is None:
             raise UsvitError(f"'{shortened(str(to))}' is not an address. Give AE@HOST:PORT, such as PACS@10.0.0.5:104.")
         tls = None
-        if tls_ca is not None or tls_certificate is not None or tls_key is not None:
-            tls = NodeTlsConfig(ca=tls_ca, certificate=tls_certificate, private_key=tls_key)
+        if (settings.tls_ca, settings.tls_certificate, settings.tls_key) != (None, None, None):
+            tls = NodeTlsConfig(ca=settings.tls_ca, certificate=settings.tls_certificate, private_key=settings.tls_key)
         host = found["host"].strip("[]")
-        return PeerConfig(ae_title=found["title"], host=host, port=int(found["port"]), tls=tls, timeout_seconds=timeout)
+        return PeerConfig(
+            ae_title=found["title"], host=host, port=int(found["port"]), tls=tls, timeout_seconds=settings.timeout
+        )
     except ValueError as error:  # pydantic's is one
         problems = getattr(error, "errors", None)
         why = problems(include_url=False)[0]["msg"].removeprefix("Value error, ") if problems else str(error)
         raise UsvitError(f"The peer cannot be used: {why}.") from error
 
 
-@checked_arguments
+@takes_settings
 def send_dicom(
     paths: str | Path | Sequence[str | Path],
     *,
-    to: str | None = None,
-    stow: str | None = None,
-    calling: str = "USVIT",
-    tls_ca: Path | None = None,
-    tls_certificate: Path | None = None,
-    tls_key: Path | None = None,
-    token_file: Path | None = None,
-    timeout: float = 30.0,
-    record: Path | None = None,
-    dry_run: bool = False,
+    settings: SendSettings,
     progress: Progress | None = None,
 ) -> FilesSent:
     """Send DICOM files to an archive by C-STORE or STOW-RS; files that were sent before are not sent again.
@@ -134,15 +117,7 @@ def send_dicom(
     Args:
         paths: folders and files. Of an output folder of ``score``, the folder ``dicom`` is sent; of any other folder,
             all DICOM files in it and below it; symbolic links in folders are not followed.
-        to: application entity, ``AE@HOST:PORT``.
-        stow: address of a DICOMweb service; exactly one of ``to`` and ``stow`` must be given.
-        calling: our AE title.
-        tls_ca: certificates of the authorities that sign the certificate of the archive; with ``to``, it turns TLS on.
-        tls_certificate, tls_key: own certificate and key, if the archive asks for one.
-        token_file: file with a bearer token, for ``stow``.
-        timeout: seconds to wait for a connection or an answer.
-        record: list of what was sent; None: ``sent.csv`` in the first folder, or beside the first file.
-        dry_run: count the files, and send nothing.
+        settings: See ``SendSettings``.
         progress: shows how many files are done.
 
     Returns:
@@ -156,27 +131,19 @@ def send_dicom(
         >>> usvit.send_dicom("scores", to="PACS@127.0.0.1:11112").failed  # doctest: +SKIP
         {}
     """
-    peer = parse_peer(
-        to,
-        stow,
-        tls_ca=tls_ca,
-        tls_certificate=tls_certificate,
-        tls_key=tls_key,
-        token_file=token_file,
-        timeout=timeout,
-    )
-    title = PeerConfig(ae_title=_title(calling), host="localhost", port=1).ae_title or "USVIT"
+    peer = parse_peer(settings)
+    title = PeerConfig(ae_title=_title(settings.calling), host="localhost", port=1).ae_title or "USVIT"
     given = [Path(one) for one in ([paths] if isinstance(paths, (str, Path)) else paths)]
     found, broken, left_out = _find(given)
     if not (found or broken):
         raise UsvitError(f"There is no DICOM file in {', '.join(map(str, given))}. Run 'usvit score' with --sr first.")
     base = given[0] if given[0].is_dir() else given[0].parent
-    path = record or base / SENT_FILE
-    name = stow.rstrip("/") if stow is not None else str(to)
+    path = settings.record or base / SENT_FILE
+    name = settings.stow.rstrip("/") if settings.stow is not None else str(settings.to)
     with for_the_owner_alone(), locked(path.with_name(f".{path.name}.lock"), f"Another command writes {path}."):
         listed = _SentList(path, name, base)
         waiting = [one for one in found if not listed.has(one.path)]
-        if dry_run:
+        if settings.dry_run:
             return FilesSent(path, len(waiting), 0, len(found) - len(waiting), {}, left_out, True)
         sending = _Sending(peer, title, listed, shown_progress(progress))
         sending.send(waiting)

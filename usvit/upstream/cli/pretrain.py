@@ -3,17 +3,17 @@
 import json
 import re
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
 from usvit.cli.printing import go_on
-from usvit.cli.settings import takes_config
+from usvit.cli.settings import takes_config, takes_options
+from usvit.config.sections import Section
 from usvit.errors import UsvitError
 from usvit.plain_data import Settings
-from usvit.upstream.config.pretrain import PretrainConfig
+from usvit.upstream.config.pretrain import PretrainArguments, PretrainConfig
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
@@ -30,55 +30,31 @@ ModelOption = Annotated[
     str | None,
     typer.Option(help="A name from 'usvit models list', or timm:NAME. (default: the recipe's)", metavar="M"),
 ]
-SourceOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Training images: a name from --list-sources, or several joined by '+'. (default: the recipe's)",
-        metavar="S[+S]",
-    ),
-]
-DatasetOption = Annotated[
-    str | None,
-    typer.Option(
-        help="With --source data: the data set whose training splits to use. (default: the phantom)",
-        metavar="D[+D]",
-    ),
-]
-WeightsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--weights",
-        help="Initial weights: scratch, hub, hub:UPSTREAM, a file, or a run. (default: the recipe's, usually scratch)",
-        metavar="W",
-    ),
-]
-FoldsOption = Annotated[
-    Path | None,
-    typer.Option(help="With --source data: folds that 'usvit data split' wrote.", metavar="FILE"),
-]
-Cell = Annotated[
-    str | None,
-    typer.Option(help="With a sweep recipe: a cell from --list-cells, recommended, or all.", metavar="NAME"),
-]
 
 
+class PretrainListing(Section):
+    """What to show instead of a training."""
+
+    list_recipes: bool = False
+    """Show the recipes and stop."""
+    list_sources: bool = False
+    """Show the sources and stop."""
+    list_cells: bool = False
+    """Show the recipe's cells and stop."""
+
+
+@takes_options(without=["seed"])
 @takes_config(PretrainConfig, "source.path", "seed", "device", "precision", "workers")
 def pretrain(
     *,
     recipe: RecipeOption = None,
     model: ModelOption = None,
-    source: SourceOption = None,
-    dataset: DatasetOption = None,
-    weights: WeightsOption = None,
+    settings: PretrainArguments,
     data_root: o.DataRoot = None,
-    folds: FoldsOption = None,
-    cell: Cell = None,
     out: o.UpstreamOut = None,
     overrides: Settings,
     json_: o.Json = False,
-    list_recipes: o.ListRecipes = False,
-    list_sources: Annotated[bool, typer.Option("--list-sources", help="Show the sources and stop.")] = False,
-    list_cells: Annotated[bool, typer.Option("--list-cells", help="Show the recipe's cells and stop.")] = False,
+    listing: PretrainListing,
 ) -> None:
     """Pre-train a network: supervised, distilled or self-supervised, on one CPU, or on many GPUs with torchrun.
 
@@ -86,11 +62,11 @@ def pretrain(
     papers' recipes need the papers' images and GPUs; 'usvit docs recipes' describes smaller versions. 'usvit cv
     --model M --weights RUN' starts from the result. The same command resumes an interrupted run.
     """
-    if list_recipes:
+    if listing.list_recipes:
         return _print_recipes()
-    if list_sources:
+    if listing.list_sources:
         return _print_sources()
-    if list_cells:
+    if listing.list_cells:
         return _print_cells(recipe or "fractals")
     from usvit.files import read_json
     from usvit.progress import make_progress
@@ -101,11 +77,7 @@ def pretrain(
         outcomes = api.pretrain_sweep(
             recipe or "fractals",
             model,
-            source=source,
-            dataset=dataset,
-            weights=weights,
-            folds=folds,
-            cell=cell,
+            settings=settings,
             data_root=o.data_roots(data_root),
             out=out,
             progress=make_progress(),

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from usvit.cli import options as o
-from usvit.cli.settings import takes_config
+from usvit.cli.settings import takes_config, takes_options
 from usvit.plain_data import Settings
-from usvit.upstream.config.test import TestConfig
+from usvit.upstream.config.test import TestArguments, TestConfig
 
 ClassifierArguments = Annotated[
     list[str] | None,
@@ -18,48 +18,14 @@ ClassifierArguments = Annotated[
         metavar="[RUN|MODEL[=WEIGHTS]]...",
     ),
 ]
-SourceOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--source",
-        help="Labelled images: a name from 'usvit pretrain --list-sources', with or without a split. Can be repeated.",
-        metavar="NAME[:SPLIT]",
-    ),
-]
-DatasetOption = Annotated[
-    str | None, typer.Option(help="A data set with a data card, as a further source.", metavar="D[+D]")
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Network of --weights, which metadata may name instead; a name from 'usvit models list', or timm:NAME.",
-        metavar="M",
-    ),
-]
-WeightsOptions = Annotated[
-    list[str] | None,
-    typer.Option("--weights", help="A run, hub, hub:UPSTREAM or a file. Can be repeated.", metavar="W"),
-]
-HeadOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--head",
-        help="For a network with a distillation token: joint (sum of both softmaxes), class, distilled, or logits "
-        "(mean of both, as in timm). Can be repeated. (default: joint)",
-        metavar="RULE",
-    ),
-]
 
 
+@takes_options()
 @takes_config(TestConfig, "source.path", "model.image_size", "device", "precision", "allow_contaminated")
 def test(
     *,
     classifiers: ClassifierArguments = None,
-    source: SourceOptions = None,
-    dataset: DatasetOption = None,
-    model: ModelOption = None,
-    weights: WeightsOptions = None,
-    head: HeadOptions = None,
+    settings: TestArguments,
     data_root: o.DataRoot = None,
     out: o.UpstreamOut = None,
     overrides: Settings,
@@ -81,11 +47,7 @@ def test(
     with o.resumable():
         outcome = api.test(
             *(classifiers or ()),
-            source=source,
-            dataset=dataset,
-            model=model,
-            weights=weights,
-            head=head,
+            settings=settings,
             data_root=o.data_roots(data_root),
             out=out,
             progress=make_progress(),

@@ -8,9 +8,9 @@ import typer
 
 from usvit.cli import options as o
 from usvit.cli.printing import go_on
-from usvit.cli.settings import takes_config
+from usvit.cli.settings import takes_config, takes_options
 from usvit.plain_data import Settings
-from usvit.upstream.config.transfer import TransferConfig
+from usvit.upstream.config.transfer import TransferArguments, TransferConfig
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
@@ -31,32 +31,9 @@ WeightsOptions = Annotated[
         metavar="W",
     ),
 ]
-DatasetOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Data set, split into a hold-out by patients, to use instead of --source. (default: the phantom)",
-        metavar="D[+D]",
-    ),
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        help="A name from 'usvit models list', or timm:NAME. (default: that of the run in --weights, or the recipe's)",
-        metavar="M",
-    ),
-]
-RecipeOption = Annotated[
-    str | None, typer.Option(help="A recipe from --list-recipes, or a YAML file. (default: none)", metavar="NAME|FILE")
-]
-SourceOption = Annotated[
-    str | None,
-    typer.Option(help="Images: a name from 'usvit pretrain --list-sources', such as cifar10 or folder.", metavar="S"),
-]
-Cell = Annotated[
-    str | None, typer.Option(help="With finetune, one cell of the recipe's sweep instead of all.", metavar="NAME")
-]
 
 
+@takes_options(without=["seed"])
 @takes_config(
     TransferConfig,
     "source.path",
@@ -72,12 +49,8 @@ def transfer(
     *,
     how: HowOption = None,
     weights: WeightsOptions = None,
-    source: SourceOption = None,
-    dataset: DatasetOption = None,
-    recipe: RecipeOption = None,
-    model: ModelOption = None,
+    settings: TransferArguments,
     data_root: o.DataRoot = None,
-    cell: Cell = None,
     out: o.UpstreamOut = None,
     overrides: Settings,
     json_: o.Json = False,
@@ -99,11 +72,7 @@ def transfer(
         outcome = api.transfer(
             how,
             weights,
-            source=source,
-            dataset=dataset,
-            recipe=recipe,
-            model=model,
-            cell=cell,
+            settings=settings,
             data_root=o.data_roots(data_root),
             out=out,
             progress=make_progress(),

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from usvit.config.fields import Option
+from usvit.config.fields import Option, TextOrPath
 from usvit.config.run import Training
 from usvit.config.sections import AugmentPolicy, EarlyStoppingConfig, LossConfig, ModelConfig, Section, TrainConfig
 from usvit.config.views import HOST_POLICIES, MixConfig, Share, ViewsConfig
@@ -97,7 +97,9 @@ class FlexiConfig(Section):
     linear stem and learned positions. Validation has the model's own patch size (``model.vit.patch``)."""
 
     patches: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] | None = None
-    """Patch sizes in pixels, one of which is drawn for each step; null: the model's own."""
+    """Patch sizes in pixels, one of which is drawn for each step (FlexiViT, Beyer et al. 2023), for objective
+    ``supervised`` and a plain ViT with a linear stem and learned positions; validation has ``model.vit.patch``.
+    null: the model's own patch size."""
     kernel: Annotated[int, Field(ge=1)] | None = None
     """Side of the learned patch embedding in pixels (32 in FlexiViT), which is resized to each patch size; null: the
     model's own patch size."""
@@ -109,9 +111,13 @@ class MaeConfig(Section):
     """Masked autoencoder (He et al. 2022)."""
 
     mask: Annotated[float, Field(gt=0, lt=1)] = 0.75
+    """Share of masked patches."""
     decoder_width: Annotated[int, Field(ge=1)] = 512
+    """Width of the decoder."""
     decoder_depth: Annotated[int, Field(ge=1)] = 8
+    """Number of decoder layers."""
     decoder_heads: Annotated[int, Field(ge=1)] = 16
+    """Number of attention heads of the decoder."""
     norm_pixels: bool = True
     """Normalise the target pixels of each patch by their mean and variance."""
 
@@ -131,8 +137,11 @@ class TokenizerConfig(Section):
     """Discrete autoencoder whose codes are BEiT's targets (VQ-VAE, van den Oord et al. 2017)."""
 
     vocabulary: Annotated[int, Field(ge=2)] = 8192
+    """Number of codes."""
     width: Annotated[int, Field(ge=1)] = 256
+    """Width of encoder and decoder."""
     code_width: Annotated[int, Field(ge=1)] = 32
+    """Dimension of a code."""
     depth: Annotated[int, Field(ge=1)] = 4
     """Number of ConvNeXt blocks of the encoder; the decoder has the same number."""
     patch: Annotated[int, Field(ge=1)] = 16
@@ -143,6 +152,7 @@ class MaskedPatchConfig(Section):
     """Masked patch prediction (Dosovitskiy et al. 2021, appendix B.1.2)."""
 
     corrupted: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of patches that are corrupted."""
     replaced: Share = 0.8
     """Share of the corrupted patches that are replaced by a learnt mask embedding."""
     swapped: Share = 0.1
@@ -160,9 +170,11 @@ class GrafitConfig(Section):
     projector: Literal["mlp", "linear", "none"] = "mlp"
     """Projector; ``linear`` is the paper's Grafit FC. ``none``: the network's features are the embedding."""
     width: Annotated[int, Field(ge=1)] = 256
-    """Of the embedding, after a projector."""
+    """Width of the embedding."""
     hidden: Annotated[int, Field(ge=1)] = 4096
+    """Hidden width of the projector."""
     sigma: Annotated[float, Field(gt=0)] = 0.05
+    """Temperature."""
     instance: Annotated[float, Field(ge=0)] = 1.0
     """Weight of L_inst (eq. 2.1); 0 is SNCA+ (SNCA with the linear projector)."""
     knn: Annotated[float, Field(ge=0)] = 1.0
@@ -209,6 +221,7 @@ class DinoConfig(Section):
     freeze_epochs: Annotated[int, Field(ge=0)] = 1
     """Number of epochs at the beginning in which the last layer is not changed."""
     student_temperature: Annotated[float, Field(gt=0)] = 0.1
+    """Temperature of the student."""
     teacher_temperature: Annotated[float, Field(gt=0)] = 0.04
     """Temperature of the teacher after its warm-up."""
     teacher_temperature_start: Annotated[float, Field(gt=0)] = 0.04
@@ -251,6 +264,8 @@ class PretrainConfig(Training):
     """All settings of an upstream training: those that affect the result, and those that only affect speed."""
 
     objective: Objective = "supervised"
+    """What the network learns: ``supervised``, ``mae``, ``beit``, ``tokenizer``, ``masked_patch``, ``grafit``,
+    ``dino``, ``signs``."""
     source: SourceConfig = SourceConfig()
     views: ViewsConfig = ViewsConfig()
     mix: MixConfig = MixConfig()
@@ -307,3 +322,21 @@ class PretrainConfig(Training):
         if self.source.decoded == "files":
             return None
         return self.source.decoded_size or round(1.5 * self.model.image_size)
+
+
+class PretrainArguments(Section):
+    """What a pre-training starts from; None: as the recipe says."""
+
+    source: Annotated[str | None, Option(metavar="S[+S]")] = None
+    """Training images: a name of ``usvit pretrain --list-sources``, or several joined by '+'. (default: the
+    recipe's)"""
+    dataset: Annotated[str | None, Option(metavar="D[+D]")] = None
+    """With the source ``data``: the data set whose training splits to use. (default: the phantom)"""
+    weights: Annotated[TextOrPath, Option(metavar="W")] = None
+    """Initial weights: scratch, hub, hub:UPSTREAM, a file, or a run. (default: the recipe's, usually scratch)"""
+    folds: Annotated[TextOrPath, Option(metavar="FILE")] = None
+    """With the source ``data``: folds that 'usvit data split' wrote."""
+    cell: Annotated[str | None, Option(metavar="NAME")] = None
+    """With a sweep recipe: a cell, ``recommended``, or ``all``. (default: the recipe's own settings)"""
+    seed: int | None = None
+    """Seed of folds, weights, order and augmentation. (default: the recipe's, usually 0)"""

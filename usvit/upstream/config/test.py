@@ -1,8 +1,10 @@
 """Configuration of a test of fixed classifiers, which trains nothing."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from usvit.config.fields import Option
 from usvit.config.sections import DataConfig, Section, ViTConfig
@@ -47,6 +49,42 @@ class TestSourceConfig(Section):
     nothing was compared."""
 
 
+def _texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    return tuple(map(str, [given] if isinstance(given, str | Path) else given))
+
+
+class TestArguments(Section):
+    """Images and classifiers of a test, and which outputs decide."""
+
+    __test__: ClassVar[bool] = False
+
+    source: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_texts, json_schema_input_type=str | Sequence[str]),
+        Option(metavar="NAME[:SPLIT]", repeated=True),
+    ] = ()
+    """Labelled images: a name of ``usvit pretrain --list-sources``, with or without a split; can be repeated. Without a
+    split: ``test``, otherwise ``val``; for ImageNet-V2 all three variants."""
+    dataset: Annotated[str | None, Option(metavar="D[+D]")] = None
+    """A data set with a data card, whose images are a further source, ``data``."""
+    model: Annotated[str | None, Option(metavar="M")] = None
+    """Network of ``weights``: a name from 'usvit models list', or timm:NAME; alone, it stands for the hub's recommended
+    weights."""
+    weights: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_texts, json_schema_input_type=str | Path | Sequence[str | Path]),
+        Option(metavar="W", repeated=True),
+    ] = ()
+    """A run, hub, hub:UPSTREAM or a file; can be repeated."""
+    head: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_texts, json_schema_input_type=str | Sequence[str]),
+        Option(metavar="RULE", repeated=True),
+    ] = ()
+    """For a network with a distillation token: joint (sum of both softmaxes), class, distilled, or logits (mean of
+    both, as in timm); can be repeated, each in a row of its own. (default: joint)"""
+
+
 class TestConfig(Section):
     """All settings of a test of fixed classifiers on labelled images."""
 
@@ -59,6 +97,7 @@ class TestConfig(Section):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """``auto``: bfloat16 autocast if the device supports it, otherwise float32."""
     batch_size: Annotated[int, Field(ge=1)] = 64
+    """Number of images in a batch."""
     classifiers: tuple[str, ...] = ()
     """What is tested: a run, one of its folds (``RUN/fold-0``), ``MODEL`` (the hub's recommended weights), or
     ``MODEL=WEIGHTS``."""

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from usvit.config.fields import Option, TextOrPath
+from usvit.config.sections import Section
 from usvit.plain_data import Settings
 from usvit.upstream.config.pretrain import PretrainConfig, SourceConfig
 
@@ -117,3 +119,20 @@ class TransferConfig(PretrainConfig):
                 "the query images. Set test to a split of the source"
             )
         return self
+
+
+class TransferArguments(Section):
+    """What a transfer starts from; None: as the recipe says."""
+
+    source: Annotated[str | None, Option(metavar="S")] = None
+    """Images: a name of ``usvit pretrain --list-sources``, such as cifar10 or folder."""
+    dataset: Annotated[str | None, Option(metavar="D[+D]")] = None
+    """Data set, split into a hold-out by patients, to use instead of ``source``. (default: the phantom)"""
+    recipe: Annotated[TextOrPath, Option(metavar="NAME|FILE")] = None
+    """A recipe of ``usvit transfer --list-recipes``, or a YAML file. (default: none)"""
+    model: Annotated[str | None, Option(metavar="M")] = None
+    """A name from 'usvit models list', or timm:NAME. (default: that of the run in ``weights``, or the recipe's)"""
+    cell: Annotated[str | None, Option(metavar="NAME")] = None
+    """With finetune, one cell of the recipe's sweep instead of all."""
+    seed: int | None = None
+    """Seed of the choices, weights, order and augmentation. (default: the recipe's, usually 0)"""

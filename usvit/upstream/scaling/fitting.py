@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from usvit.arguments import checked_arguments
-from usvit.errors import UsvitError
+from usvit.config.keywords import takes_settings
 from usvit.files import alone_in, sha256_of_file
 from usvit.records import save_record
+from usvit.upstream.config.shape import ShapeFitSettings
 from usvit.upstream.records.scaling import ScalingDimension, ScalingPoint, ScalingRecord, ScalingValue
-from usvit.upstream.scaling.bootstrap import DRAWS, band, bootstrap, limits
+from usvit.upstream.scaling.bootstrap import band, bootstrap, limits
 from usvit.upstream.scaling.document import ADVICE
 from usvit.upstream.scaling.pages import write_fit_page
-from usvit.upstream.scaling.shapes import DIMENSIONS, TITLES
+from usvit.upstream.scaling.shapes import TITLES
 from usvit.upstream.scaling.surface import Array, Surface, numbers_of
 from usvit.upstream.scaling.tables import SweepTable, read_sweep
 from usvit.upstream.scaling.variable_projection import BOUNDS, HUBER, SurfaceFit, SweepFitter
@@ -50,17 +50,11 @@ class ShapeFit:
         return f"The data do not identify the {several} of the {'; '.join(self.unidentified)}. {ADVICE}"
 
 
-@checked_arguments
+@takes_settings
 def fit_shapes(
     table: str | Path,
     *,
-    out: str | Path | None = None,
-    loss: str = "loss",
-    compute: str = "gflops",
-    dimensions: Sequence[str] = DIMENSIONS,
-    drop_missing: bool = False,
-    draws: int = DRAWS,
-    seed: int = 0,
+    settings: ShapeFitSettings,
     command: str = "usvit.fit_shapes",
 ) -> ShapeFit:
     """Fit the loss as a function of shape and compute, and derive how the best shape grows with compute.
@@ -71,13 +65,7 @@ def fit_shapes(
 
     Args:
         table: ``study.csv`` of a study that ``plan_shapes`` wrote, or any CSV of shape, compute and loss.
-        out: Folder of ``scaling.json`` and ``scaling.html``. Default: ``shape-fit`` beside the table.
-        loss: Column of the loss; any figure above 0 that is lower for better networks, such as an error rate.
-        compute: Column of the compute. ``predict_shape`` takes it for GFLOPs.
-        dimensions: Columns of the dimensions to fit.
-        drop_missing: Leave out trainings without a loss instead of refusing the table.
-        draws: Number of bootstrap draws, from 50.
-        seed: Seed of the starting points and of the bootstrap; the same seed gives the same bytes.
+        settings: See ``ShapeFitSettings``.
         command: What the user called, for the record.
 
     Returns:
@@ -97,15 +85,13 @@ def fit_shapes(
         >>> {one.name: round(one.exponent.value, 2) for one in fit.record.dimensions}
         {'width': 0.22, 'depth': 0.45, 'mlp': 0.6}
     """
-    if draws < 50 or draws > 10_000:
-        raise UsvitError(f"draws is {draws}: a band needs 50 to 10,000 bootstrap draws.")
     path = Path(table)
-    sweep = read_sweep(path, loss, compute, dimensions, drop_missing)
+    sweep = read_sweep(path, settings.loss, settings.compute, settings.dimensions, settings.drop_missing)
     fitter = SweepFitter(sweep.shapes, sweep.compute)
-    found = fitter.fit(sweep.losses, seed=seed)
-    surfaces = bootstrap(fitter, sweep.losses, found, draws, seed)
-    folder = Path(out) if out is not None else path.parent / "shape-fit"
-    record = _record(sweep, found, surfaces, fitter.spare, command, seed)
+    found = fitter.fit(sweep.losses, seed=settings.seed)
+    surfaces = bootstrap(fitter, sweep.losses, found, settings.draws, settings.seed)
+    folder = settings.out or path.parent / "shape-fit"
+    record = _record(sweep, found, surfaces, fitter.spare, command, settings.seed)
     with alone_in(folder):
         save_record(folder / "scaling.json", record)
         return ShapeFit(record, folder / "scaling.json", write_fit_page(folder, record))

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from usvit.arguments import checked_arguments
 from usvit.config import build, merge, nested
+from usvit.config.keywords import takes_settings
 from usvit.config.run import flattened
 from usvit.errors import UsvitError
 from usvit.files import write_text
 from usvit.plain_yaml import read_yaml
 from usvit.upstream.config.pretrain import PretrainConfig
+from usvit.upstream.config.shape import ShapePlanSettings
 from usvit.upstream.config.sweep import read_recipe, settings_for
 from usvit.upstream.scaling.shapes import DIMENSIONS, NetworkShape, ShapeRule
 from usvit.upstream.scaling.sweeps import (
@@ -26,11 +27,8 @@ from usvit.upstream.scaling.sweeps import (
     star_values,
 )
 
-PAPER_CENTRE = (1968, 40, 6144)
-"""Centre of the paper's star sweep: width, depth, MLP width."""
 MOST_CPU_SECONDS = 30 * 86_400.0
 """A sweep that takes longer on one thread of a CPU is estimated for an H200."""
-MIN_STEPS = 100
 MAX_CELLS = 10_000
 PLANNED = frozenset(
     (
@@ -59,28 +57,13 @@ class ShapePlan:
     """What keeps a fit of this sweep alone from being possible."""
 
 
-@checked_arguments
+@takes_settings
 def plan_shapes(
     budgets: Sequence[float],
     *,
-    out: str | Path = "shape-sweep.yaml",
-    sweep: str = "star",
-    center: Sequence[int] = PAPER_CENTRE,
-    widths: Sequence[int] | None = None,
-    depths: Sequence[int] | None = None,
-    mlps: Sequence[int] | None = None,
-    grid_budgets: Sequence[float] | None = None,
-    grid_values: Mapping[str, Sequence[int]] | None = None,
-    recipe: str = "fractals",
-    model: str = "vit",
-    heads: int | None = None,
-    head_dim: int = 64,
-    min_steps: int = MIN_STEPS,
-    max_steps: int | None = None,
-    warmup: float = 0.1,
-    name: str | None = None,
+    settings: ShapePlanSettings,
     overrides: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **training: Any,
 ) -> ShapePlan:
     """Plan a star sweep, a grid sweep or both, and write them as a study that ``usvit study`` runs.
 
@@ -90,23 +73,9 @@ def plan_shapes(
 
     Args:
         budgets: Compute of each training in FLOPs, forward and backward (6 for each MAC). A fit needs three.
-        out: The study's file. An existing file is not overwritten.
-        sweep: ``star``, ``grid`` or ``both``.
-        center: Width, depth and MLP width of the star's centre. Default: the paper's.
-        widths: Values of the star sweep. Default: six, from half the centre's downwards by a factor of 1.25; likewise
-            ``depths`` and ``mlps``.
-        grid_budgets: Budgets of the grid sweep. Default: the smallest of ``budgets``.
-        grid_values: ``width``, ``depth`` and ``mlp`` -> values of the grid sweep. Default: those of the star sweep.
-        recipe: Recipe of ``usvit pretrain`` for all trainings.
-        model: Plain ViT whose other parts are kept.
-        heads: Number of heads of all networks, as in the paper (16). Default: one for each ``head_dim`` channels.
-        head_dim: Channels of a head. Widths are rounded to multiples of it, or of ``heads``.
-        min_steps: Fewest steps of a training; shorter ones are left out and listed.
-        max_steps: Most steps of a training.
-        warmup: Share of the steps in which the learning rate rises.
-        name: Name of the study. Default: that of the file.
+        settings: See ``ShapePlanSettings``.
         overrides: Settings, by dotted key, of all trainings: ``{"model.vit.patch": 8}``.
-        **settings: The same settings with double underscores for dots: ``source__size=2000``.
+        **training: The same settings with double underscores for dots: ``source__size=2000``.
 
     Returns:
         The file, the networks with their steps, and the estimated time.
@@ -126,33 +95,31 @@ def plan_shapes(
         >>> len(study.record.runs)
         27
     """
-    path = Path(out)
+    path = settings.out
     _check_out(path)
-    if sweep not in ("star", "grid", "both"):
-        raise UsvitError(f"Unknown sweep '{sweep}'. Known: star, grid, both.")
-    given: Values = {
-        name: values for name, values in (("width", widths), ("depth", depths), ("mlp", mlps)) if values is not None
-    }
-    grid_compute = list(grid_budgets) if grid_budgets is not None else [min(budgets, default=0.0)]
-    _check_numbers([*budgets, *grid_compute], center, [*given.values(), *(grid_values or {}).values()])
-    changes = nested({**settings, **(overrides or {})})
+    several = zip(DIMENSIONS, (settings.widths, settings.depths, settings.mlps), strict=True)
+    given: Values = {name: values for name, values in several if values is not None}
+    grid_values = settings.grid_values or {}
+    grid_compute = settings.grid_budgets if settings.grid_budgets is not None else (min(budgets, default=0.0),)
+    _check_numbers([*budgets, *grid_compute], settings.center, [*given.values(), *grid_values.values()])
+    changes = nested({**training, **(overrides or {})})
     if taken := [key for key, _ in flattened(changes) if key in PLANNED]:
         raise UsvitError(f"The sweep gives {taken[0]} to each training itself. Leave it out of the settings.")
-    setup = _setup(recipe, model, changes, heads, head_dim, warmup)
+    setup = _setup(settings.recipe, settings.model, changes, settings.heads, settings.head_dim, settings.warmup)
     rule, batch_size = setup.rule, setup.config.train.batch_size
-    middle = rule.snap(*center)
+    middle = rule.snap(*settings.center)
     of_star = star_values(middle, given, rule)
     made: list[SweepCell] = []
     left_out: list[SweepCell] = []
     parts = {
         "star": (list(star(middle, of_star)), list(budgets)),
-        "grid": (list(grid({**of_star, **(grid_values or {})}, rule)), grid_compute),
+        "grid": (list(grid({**of_star, **grid_values}, rule)), list(grid_compute)),
     }
-    for part, (shapes, several) in parts.items():
-        if sweep not in (part, "both"):
+    for part, (shapes, compute) in parts.items():
+        if settings.sweep not in (part, "both"):
             continue
-        more, lost = cells_of(shapes, several, rule, batch_size, min_steps, max_steps)
-        check_cells(more, lost, min_steps, max_steps)
+        more, lost = cells_of(shapes, compute, rule, batch_size, settings.min_steps, settings.max_steps)
+        check_cells(more, lost, settings.min_steps, settings.max_steps)
         made += more
         left_out += lost
     if len(made) > MAX_CELLS:
@@ -162,9 +129,9 @@ def plan_shapes(
     made = _once(made)
     seconds, where = _estimate(made, rule, batch_size)
     n_shapes = len({cell.shape for cell in made})
-    comment = f"A sweep of {n_shapes} shapes of {model}, written by usvit shape plan."
+    comment = f"A sweep of {n_shapes} shapes of {settings.model}, written by usvit shape plan."
     title = f"Shapes: {len(made)} trainings of {n_shapes} networks around {middle}"
-    write_text(path, _study(name or path.stem, title, made, left_out, setup, comment))
+    write_text(path, _study(settings.name or path.stem, title, made, left_out, setup, comment))
     _check_study(path)
     return ShapePlan(path, tuple(made), tuple(left_out), seconds, where, tuple(_warnings(made)))
 

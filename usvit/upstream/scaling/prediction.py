@@ -5,14 +5,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from usvit.arguments import checked_arguments
+from usvit.config.keywords import takes_settings
 from usvit.errors import UsvitError
 from usvit.files import alone_in, sha256_of_file
 from usvit.models import find_model
 from usvit.records import load_record, save_record
+from usvit.upstream.config.shape import ShapePredictionSettings
 from usvit.upstream.records.scaling import (
     DimensionName,
     NamedShape,
@@ -59,23 +61,12 @@ class Start:
     flops: float
 
 
-@checked_arguments
+@takes_settings
 def predict_shape(
     fit: str | Path,
     flops: float,
     *,
-    out: str | Path | None = None,
-    start: Sequence[float] | None = None,
-    start_flops: float | None = None,
-    fixed: Mapping[str, float] | None = None,
-    model: str | None = None,
-    patch: int | None = None,
-    image_size: int | None = None,
-    heads: int | None = None,
-    head_dim: int | None = None,
-    trained: str | Path | None = None,
-    study: str | Path | None = None,
-    like: str | Path | None = None,
+    settings: ShapePredictionSettings,
     command: str = "usvit.predict_shape",
 ) -> ShapePrediction:
     """Predict the best shape for a compute budget and round it to a network that can be trained.
@@ -87,19 +78,7 @@ def predict_shape(
     Args:
         fit: ``scaling.json`` of ``fit_shapes``, or its folder.
         flops: Compute of the training in FLOPs, forward and backward.
-        out: Folder of ``shape.json`` and ``shape.html``. Default: the folder of the fit.
-        start: Width, depth and MLP width of a small network that is optimal for ``start_flops``.
-        start_flops: FLOPs for which ``start`` is optimal; the least of them, if it is for several.
-        fixed: Dimensions that are not predicted, with their values: ``{"mlp": 1536}``.
-        model: Plain ViT whose other parts the network has. Default: ``vit``.
-        patch: Its patch. Default: the model's.
-        image_size: Side of its images in pixels. Default: 224.
-        heads: Its number of heads. Default: one for each ``head_dim`` channels.
-        head_dim: Channels of a head. Default: 64.
-        trained: ``study.csv`` of trainings; the page says whether the predicted shape is best at this compute.
-        study: Study file to be written, which trains the predicted shape and its neighbours.
-        like: Study file of the sweep: ``study`` takes over its settings, and the network its model, patch, image size
-            and heads, which cannot be given beside it.
+        settings: See ``ShapePredictionSettings``.
         command: What the user called, for the record.
 
     Returns:
@@ -119,35 +98,25 @@ def predict_shape(
         >>> best.record.chosen.shape["width"] % 16
         0
     """
+    if not 0 < flops < math.inf:
+        raise UsvitError(f"The compute is {flops:g}: give FLOPs above 0, such as --flops 3e20.")
     path = Path(fit)
     path = path / "scaling.json" if path.is_dir() else path
     record = load_record(path, ScalingRecord, "Fit a sweep first: usvit shape fit TABLE.", follow=True)
-    if not 0 < flops < math.inf:
-        raise UsvitError(f"The compute is {flops:g}: give FLOPs above 0, such as --flops 3e20.")
-    held = dict(fixed or {})
+    held = settings.fixed
     if wrong := [name for name in held if name not in DIMENSIONS]:
         raise UsvitError(f"Unknown dimension '{wrong[0]}'. Known: {', '.join(DIMENSIONS)}.")
-    begun = _start_of(start, start_flops)
+    begun = _start_of(settings.start, settings.start_flops)
     stored = stored_fit(record)
     ideal = _scaled(stored, flops, begun, held) if begun else _minimum(stored, flops, held)
-    if study is not None and like is None:
+    like = settings.like
+    if settings.study is not None and like is None:
         raise UsvitError("--study needs --like, the study of the sweep whose settings it takes over.")
-    network = {"model": model, "patch": patch, "image-size": image_size, "heads": heads, "head-dim": head_dim}
-    setup = None if like is None else setup_like(Path(like))
-    if setup is not None and (given := [f"--{name}" for name, value in network.items() if value is not None]):
+    setup = None if like is None else setup_like(like)
+    network = ("model", "patch", "image_size", "heads", "head_dim")
+    if setup and (given := [f"--{name.replace('_', '-')}" for name in network if getattr(settings, name) is not None]):
         raise UsvitError(f"--like takes the network from {like}: leave out {' and '.join(given)}.")
-    vit = () if patch is None else (("patch", patch),)
-    rule = (
-        setup.rule
-        if setup
-        else ShapeRule(
-            "vit" if model is None else model,
-            vit,
-            224 if image_size is None else image_size,
-            heads,
-            64 if head_dim is None else head_dim,
-        )
-    )
+    rule = setup.rule if setup else _rule(settings)
     largest = max(ideal.values(), key=lambda one: one.value)
     if largest.value > MOST:
         raise UsvitError(
@@ -155,7 +124,7 @@ def predict_shape(
             "can be trained. Give less compute."
         )
     chosen = rule.snap(*(ideal[name].value for name in DIMENSIONS))
-    measured = {} if trained is None else read_trained(Path(trained), flops)
+    measured = {} if settings.trained is None else read_trained(settings.trained, flops)
     near = neighbours(chosen, rule, held)
     content = ShapeRecord(
         command=command,
@@ -175,16 +144,22 @@ def predict_shape(
     )
     if begun:
         content.warnings += _better_by_the_form(content)
-    if trained is not None:
+    if settings.trained is not None:
         content.verdict = verdict(content, measured)
-    folder = Path(out) if out is not None else path.parent
+    folder = settings.out or path.parent
     with alone_in(folder):
         save_record(folder / "shape.json", content)
         page = write_shape_page(folder, stored, content)
     made = None
-    if study is not None and setup is not None:
-        made = write_neighbours(Path(study), [("predicted", chosen), *near], setup, flops)
+    if settings.study is not None and setup is not None:
+        made = write_neighbours(settings.study, [("predicted", chosen), *near], setup, flops)
     return ShapePrediction(content, folder / "shape.json", page, made)
+
+
+def _rule(settings: ShapePredictionSettings) -> ShapeRule:
+    given: dict[str, Any] = {name: getattr(settings, name) for name in ("model", "image_size", "heads", "head_dim")}
+    vit = () if settings.patch is None else (("patch", settings.patch),)
+    return ShapeRule(vit=vit, **{name: value for name, value in given.items() if value is not None})
 
 
 def _version() -> str:

@@ -19,7 +19,7 @@ def sets(scanners):
 
 
 def config(**settings):
-    return run_config("phantom", "timm:test_resnet", recipe="demo", settings={**SETTINGS, **settings})
+    return run_config("phantom", "timm:test_resnet", recipe="demo", sections={**SETTINGS, **settings})
 
 
 def test_each_training_lacks_its_set_and_holds_images_out_in_the_same_folds(sets, tmp_path):

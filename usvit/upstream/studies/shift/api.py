@@ -76,7 +76,7 @@ def measure_shift(
         weights=settings.weights,
         seed=settings.seed,
         overrides=overrides,
-        settings=run_settings,
+        sections=run_settings,
     )
     if config.data.manifest is not None:
         raise UsvitError("data.manifest does not go with 'usvit study shift': name the manifest as one of the sets.")

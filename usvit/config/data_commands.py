@@ -1,0 +1,74 @@
+"""Settings of the commands ``usvit data``: preparation, audit, folds and preview."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from usvit.config.fields import Option, TextOrPath
+from usvit.config.sections import Section
+
+
+class ReadingSettings(Section):
+    """How the files of a data set are read and named."""
+
+    skip_bad: bool = False
+    """Leave out unreadable files and list them (exit code 3)."""
+    keep_ids: bool = False
+    """Keep the image and patient ids of folder, table and dicom data. The output is then private."""
+
+
+class PreparationSettings(ReadingSettings):
+    """Settings of the preparation of a manifest."""
+
+    out: Annotated[Path | None, Option(metavar="FILE")] = None
+    """Parquet file to write. (default: manifests/NAME.parquet)"""
+    fetch: bool = False
+    """Download the data set to DIR/NAME, if its card has a licensed address."""
+    keep_label_conflicts: Annotated[bool, Option("--keep-conflicts")] = False
+    """Keep pixel-identical images that have different labels."""
+    accept_counts: bool = False
+    """Accept other numbers of images than the card states, such as a subset."""
+
+
+class AuditSettings(ReadingSettings):
+    """Settings of an audit."""
+
+    out: Path | None = None
+    """Folder to write. (default: audits/<data>)"""
+
+
+class SplitArguments(Section):
+    """How folds are made; None: as for a cross-validation."""
+
+    manifest: Annotated[TextOrPath, Option(metavar="FILE")] = None
+    """Manifest that 'usvit data prepare' wrote, instead of a data set."""
+    scheme: str | None = None
+    """``auto`` (the authors' folds if any), ``drawn``, ``official``, ``by_dataset`` or ``by_device``."""
+    folds: int | None = None
+    """Number of folds, at least 2. (default: 5)"""
+    hold_out: bool = False
+    """Save one 70/15/15 hold-out instead of folds."""
+    repeats: int | None = None
+    """Number of complete cross-validations, each with its own folds. (default: 1)"""
+    unit: str | None = None
+    """``group``, or ``image``, which separates the images of a patient: a LEAKING split."""
+    seed: int | None = None
+    """Seed of the assignment. (default: 0)"""
+
+
+class PreviewSettings(Section):
+    """Settings of a preview of an augmentation policy."""
+
+    policy: str = "us"
+    """``none``, ``light``, ``us``, ``trivial``, or ``all`` for one block of rows for each."""
+    n: Annotated[int, Field(ge=1, le=50)] = 6
+    """Number of images, from the classes in turn."""
+    variants: Annotated[int, Field(ge=1, le=20)] = 5
+    """Number of variants of each image."""
+    size: Annotated[int, Field(ge=32, le=1024)] = 224
+    """Side of the network's input in pixels."""
+    resize: Literal["pad", "squash"] = "pad"
+    """``pad`` (keeps the aspect ratio) or ``squash``."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Random seed of the choice of images and of the variants."""

@@ -1,4 +1,0 @@
-from .exporter import FORMATS as FORMATS
-from .exporter import Exported as Exported
-from .exporter import export as export
-from .exporter import write_export as write_export

@@ -1,2 +1,0 @@
-from .of_changes import retest as retest
-from .of_repeats import repeatability as repeatability
