@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.upstream.studies.execution import execute
@@ -19,7 +19,7 @@ class CopiedRuns:
 
     template: Path
     cpus: int = 1
-    name: str = "sequential"
+    name: Literal["sequential"] = "sequential"
 
     def __call__(
         self, tasks: list[StudyTask], begun: Callable[[str], None], progress: Progress

@@ -10,39 +10,28 @@ way. The node flushes each image to the disk before it answers; storescp does no
 """
 
 import argparse
-import contextlib
 import json
 import multiprocessing
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import numpy as np
 from pydicom import Dataset, dcmread
-from pydicom.uid import ExplicitVRLittleEndian, UltrasoundImageStorage
-from pynetdicom import AE
 
-from benchmarks.node_fuzz import WAIT_SECONDS, image, node_service, process_figures
+from benchmarks.fuzzing.associations import associated, descriptors, image, process_figures, receiving_node
+from tests.programs import a_free_port, storescp, tool
 from usvit.resources import usable_cores
 
 ASSOCIATION = 50
 """Images on one association of the part ``memory``."""
-
-
-def dcmtk(name: str) -> str:
-    """Return the path of a program of dcmtk; pynetdicom installs others of the same names."""
-    found = shutil.which(name, path="/usr/bin:/usr/local/bin:/opt/homebrew/bin")
-    if found is None:
-        raise SystemExit(f"{name} of dcmtk is not installed: apt install dcmtk")
-    return found
 
 
 def write_images(folder: Path, begin: int, n: int) -> None:
@@ -60,7 +49,7 @@ def sent_per_second(port: int, folders: list[Path]) -> float:
     n = sum(len(list(folder.iterdir())) for folder in folders)
     start = time.perf_counter()
     senders = [
-        subprocess.Popen([dcmtk("storescu"), "-aet", "GOOD", "-aec", "USVIT", "+sd", "127.0.0.1", str(port), str(one)])
+        subprocess.Popen([tool("storescu"), "-aet", "GOOD", "-aec", "USVIT", "+sd", "127.0.0.1", str(port), str(one)])
         for one in folders
     ]
     if any(one.wait() for one in senders):
@@ -68,31 +57,14 @@ def sent_per_second(port: int, folders: list[Path]) -> float:
     return n / (time.perf_counter() - start)
 
 
-@contextmanager
-def storescp(folder: Path) -> Iterator[int]:
-    """Run dcmtk's storescp, and yield its port."""
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        port = trial.getsockname()[1]
-    folder.mkdir()
-    process = subprocess.Popen([dcmtk("storescp"), "--fork", "-aet", "USVIT", "-od", str(folder), str(port)])
-    try:
-        end = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                break
-            time.sleep(0.05)
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
-
-
 def throughput(n: int, repeats: int, folder: Path) -> None:
     begin = 1
     found: dict[tuple[str, int], list[float]] = {}
-    (folder / "service").mkdir()
-    with node_service(folder / "service", max_associations=16) as ours, storescp(folder / "storescp") as theirs:
+    theirs = a_free_port()
+    with (
+        receiving_node(folder / "service", max_associations=16) as service,
+        storescp(folder / "storescp", theirs, "--fork", "-aet", "USVIT"),
+    ):
         for repeat in range(repeats):
             for associations in (1, 4):
                 parts = []
@@ -100,7 +72,7 @@ def throughput(n: int, repeats: int, folder: Path) -> None:
                     parts.append(folder / f"{repeat}-{associations}-{part}")
                     write_images(parts[-1], begin, n // associations)
                     begin += n // associations
-                pair = [("node", ours), ("storescp", theirs)]
+                pair = [("node", service.port), ("storescp", theirs)]
                 for name, port in pair if repeat % 2 == 0 else pair[::-1]:
                     found.setdefault((name, associations), []).append(sent_per_second(port, parts))
                 for sent in parts:
@@ -131,13 +103,12 @@ def acknowledgement(n: int, folder: Path) -> None:
     loads = [context.Process(target=_infer, args=(stop,)) for _ in range(usable_cores())]
     write_images(folder / "images", 1, n)
     images = [dcmread(path) for path in sorted((folder / "images").iterdir())]
-    (folder / "service").mkdir()
-    with node_service(folder / "service") as port:
-        idle = acknowledgement_seconds(port, images[: n // 2])
+    with receiving_node(folder / "service") as service:
+        idle = acknowledgement_seconds(service.port, images[: n // 2])
         for one in loads:
             one.start()
         time.sleep(15)  # torch is imported
-        busy = acknowledgement_seconds(port, images[n // 2 :])
+        busy = acknowledgement_seconds(service.port, images[n // 2 :])
         stop.set()
         for one in loads:
             one.join()
@@ -147,12 +118,9 @@ def acknowledgement(n: int, folder: Path) -> None:
         print(f"at most {max(seconds):.3f} s")
 
 
-def acknowledgement_seconds(port: int, images: Sequence[Dataset]) -> list[float]:
-    """Send images one after the other, and return the time to the answer of each."""
-    ae = AE(ae_title="GOOD")
-    ae.add_requested_context(UltrasoundImageStorage, ExplicitVRLittleEndian)
-    association = ae.associate("127.0.0.1", port, ae_title="USVIT")
-    found = []
+def acknowledgement_seconds(port: int, images: Iterable[Dataset]) -> list[float]:
+    """Send images on one association, and return the time to the answer of each."""
+    association, found = associated(port), []
     for one in images:
         start = time.perf_counter()
         if association.send_c_store(one).Status != 0:
@@ -163,27 +131,21 @@ def acknowledgement_seconds(port: int, images: Sequence[Dataset]) -> list[float]
 
 
 def memory(n: int, folder: Path) -> None:
-    with node_service(folder) as port:
-        pids = json.loads((folder / "node" / "processes.json").read_text())
-        ae = AE(ae_title="GOOD")
-        ae.add_requested_context(UltrasoundImageStorage, ExplicitVRLittleEndian)
+    with receiving_node(folder) as service:
+        pids = json.loads((service.config.folder / "processes.json").read_text())
         number, start = 1, time.perf_counter()
         while number <= n:
-            association = ae.associate("127.0.0.1", port, ae_title="USVIT")
-            for _ in range(ASSOCIATION):
-                if association.send_c_store(image(number)).Status != 0:
-                    raise RuntimeError("an image was not accepted")
-                number += 1
-            association.release()
+            acknowledgement_seconds(service.port, map(image, range(number, number + ASSOCIATION)))
+            number += ASSOCIATION
             if (number - 1) % max(ASSOCIATION, n // 10 // ASSOCIATION * ASSOCIATION) == 0:
-                told = {name: process_figures(pids[name]) for name in ("receiver", "supervisor")}
-                said = ", ".join(
-                    f"{name} {kb / 1024:.0f} MB, {files} files, {threads} threads"
-                    for name, (kb, files, threads) in told.items()
-                )
-                print(
-                    f"{number - 1:6} images, {(number - 1) / (time.perf_counter() - start):.0f}/s: {said}", flush=True
-                )
+                rate = (number - 1) / (time.perf_counter() - start)
+                said = (memory_of(name, pids[name]) for name in ("receiver", "supervisor"))
+                print(f"{number - 1:6} images, {rate:.0f}/s: {', '.join(said)}", flush=True)
+
+
+def memory_of(name: str, pid: int) -> str:
+    now = process_figures(pid)
+    return f"{name} {now.resident / 2**20:.0f} MB, {descriptors(pid)} files, {now.threads} threads"
 
 
 def _range(values: list[float], digits: int = 0) -> str:
@@ -197,14 +159,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     chosen = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    for part, default in (("throughput", 300), ("acknowledgement", 200), ("memory", 10_000)):
-        if chosen.part in (None, part):
+    parts: dict[str, tuple[Callable[..., None], int]] = {
+        "throughput": (partial(throughput, repeats=chosen.repeats), 300),
+        "acknowledgement": (acknowledgement, 200),
+        "memory": (memory, 10_000),
+    }
+    for name, (measure, n) in parts.items():
+        if chosen.part in (None, name):
             with tempfile.TemporaryDirectory(prefix="node-throughput-") as folder:
-                n = chosen.n or default
-                if part == "throughput":
-                    throughput(n, chosen.repeats, Path(folder))
-                else:
-                    (acknowledgement if part == "acknowledgement" else memory)(n, Path(folder))
+                measure(n=chosen.n or n, folder=Path(folder))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ multiply-accumulate operation of the network as six operations (``usvit.training
 """
 
 import argparse
+import dataclasses
 import statistics
 import tempfile
 import time
@@ -26,7 +27,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from usvit.config import build
+from usvit.config import build, nested
 from usvit.data.loading import Batch, InfiniteLoader, copied_ahead
 from usvit.models.trainable import train_mode
 from usvit.progress import NoProgress
@@ -58,15 +59,7 @@ def main() -> None:
     parser.add_argument("--peak-tflops", type=float)
     parser.add_argument("--input-only", action="store_true", help="make batches and train nothing")
     args = parser.parse_args()
-    timed = Timed(
-        batch_size=args.batch_size,
-        steps=args.steps,
-        device=args.device,
-        precision=args.precision,
-        workers=args.workers,
-        compile=args.compile,
-        peak_tflops=args.peak_tflops,
-    )
+    timed = Timed.of(vars(args))
     with tempfile.TemporaryDirectory() as folder:
         write_images(Path(folder), args.images)
         if args.input_only:
@@ -104,16 +97,20 @@ class Timed:
     overrides: dict[str, Any] = field(default_factory=dict)
     """Further settings of ``PretrainConfig``, nested, which override the recipe's."""
 
+    @classmethod
+    def of(cls, settings: dict[str, Any]) -> "Timed":
+        """Take the fields from settings that may have others too, with dotted keys in ``overrides``."""
+        given = {one.name: settings[one.name] for one in dataclasses.fields(cls) if one.name in settings}
+        return cls(**{**given, "overrides": nested(given.get("overrides", {}))})
+
 
 @dataclass(frozen=True)
 class OpenCase:
     """A training whose steps can be timed."""
 
-    from_files: Iterator[float]
-    from_store: Iterator[float]
-    from_memory: Iterator[float]
-    """Seconds of one step after the other: with batches from files, with batches of decoded images, and with a batch
-    that stays on the device."""
+    seconds: dict[str, Iterator[float]]
+    """Kind -> seconds of one step after the other: with batches from ``files``, with batches of decoded images
+    (``store``), and with a batch that stays on the device (``resident``)."""
     device: torch.device
     precision: str
     operations: int | None
@@ -122,53 +119,33 @@ class OpenCase:
 
 @dataclass(frozen=True)
 class CaseSpeed:
-    """Result of a case; a list has one entry for each round."""
+    """Result of a case."""
 
     device: torch.device
     precision: str
     images: int
-    """Images that each entry of the lists took."""
-    files_seconds: list[float]
-    store_seconds: list[float]
-    resident_seconds: list[float]
+    """Images that each entry of ``seconds`` took."""
+    seconds: dict[str, list[float]]
+    """Kind (``OpenCase``) -> seconds, one entry for each round."""
     first_step_seconds: float
     """The first step, which compiles the network if that is asked for."""
     operations: int | None
     peak_tflops: float | None
 
-    @property
-    def files_speed(self) -> float:
-        """Median images/s from files."""
-        return statistics.median(self.images / seconds for seconds in self.files_seconds)
+    def speed(self, kind: str) -> float:
+        """Return the median images/s."""
+        return statistics.median(self.images / seconds for seconds in self.seconds[kind])
 
-    @property
-    def store_speed(self) -> float:
-        """Median images/s from decoded images."""
-        return statistics.median(self.images / seconds for seconds in self.store_seconds)
+    def shares(self, kind: str) -> list[float]:
+        """Return the share of a step that the input costs, one for each round, ascending."""
+        pairs = zip(self.seconds[kind], self.seconds["resident"], strict=True)
+        return sorted(1 - resident / one for one, resident in pairs)
 
-    @property
-    def resident_speed(self) -> float:
-        """Median images/s of the resident batch."""
-        return statistics.median(self.images / seconds for seconds in self.resident_seconds)
-
-    @property
-    def files_shares(self) -> list[float]:
-        """Share of a step that the input from files costs, one for each round, ascending."""
-        return self._shares(self.files_seconds)
-
-    @property
-    def store_shares(self) -> list[float]:
-        """Share of a step that the input from decoded images costs, one for each round, ascending."""
-        return self._shares(self.store_seconds)
-
-    def _shares(self, seconds: list[float]) -> list[float]:
-        return sorted(1 - resident / one for one, resident in zip(seconds, self.resident_seconds, strict=True))
-
-    def mfu(self, speed: float) -> float | None:
-        """Return the share of the device's peak at ``speed`` images/s; None if operations or peak are unknown."""
+    def mfu(self, kind: str) -> float | None:
+        """Return the share of the device's peak; None if operations or peak are unknown."""
         if self.operations is None or self.peak_tflops is None:
             return None
-        return self.operations * speed / self.peak_tflops / 1e12
+        return self.operations * self.speed(kind) / self.peak_tflops / 1e12
 
 
 def open_case(
@@ -210,8 +187,9 @@ def open_case(
             yield time.perf_counter() - begun
 
     operations = None if job.cost is None else job.cost.operations
-    found = (steps(lambda: next(files)), steps(lambda: next(store)), steps(lambda: resident))
-    return OpenCase(*found, device, job.device.precision, operations)
+    kinds = {"files": lambda: next(files), "store": lambda: next(store), "resident": lambda: resident}
+    found = {kind: steps(next_batch) for kind, next_batch in kinds.items()}
+    return OpenCase(found, device, job.device.precision, operations)
 
 
 def prepared(recipe: str, model: str, folder: str, timed: Timed) -> PretrainingSetup:
@@ -235,28 +213,23 @@ def iterated(job: PretrainingSetup, decoded: str, folder: str, team: World) -> G
 def measure(recipe: str, model: str, folder: str, timed: Timed) -> CaseSpeed:
     """Time the steps from files and from memory in turns; the arguments are those of ``open_case``."""
     case = open_case(recipe, model, folder, timed)
-    first = next(case.from_memory)
-    files: list[float] = []
-    store: list[float] = []
-    resident: list[float] = []
+    first = next(case.seconds["resident"])
+    found: dict[str, list[float]] = {kind: [] for kind in case.seconds}
     for _ in range(timed.rounds):
-        for steps, seconds in ((case.from_files, files), (case.from_store, store)):
-            sum_of(steps, 2 * timed.workers + 3)
-            seconds.append(sum_of(steps, timed.steps))
-        sum_of(case.from_memory, 1)
-        resident.append(sum_of(case.from_memory, timed.steps))
+        for kind, steps in case.seconds.items():
+            sum_of(steps, 1 if kind == "resident" else 2 * timed.workers + 3)
+            found[kind].append(sum_of(steps, timed.steps))
     peak = peak_tflops(case.device, timed.peak_tflops)
-    images = timed.steps * timed.batch_size
-    return CaseSpeed(case.device, case.precision, images, files, store, resident, first, case.operations, peak)
+    return CaseSpeed(case.device, case.precision, timed.steps * timed.batch_size, found, first, case.operations, peak)
 
 
 def one_case(recipe: str, model: str, folder: str, timed: Timed) -> None:
     """Measure a case and print its line of the table."""
-    speed = measure(recipe, model, folder, timed)
-    shares, mfu = speed.store_shares, speed.mfu(speed.store_speed)
+    found = measure(recipe, model, folder, timed)
+    shares, mfu = found.shares("store"), found.mfu("store")
     print(
-        f"{recipe:12} {model:8} {speed.files_speed:8.1f} {speed.store_speed:11.1f} {speed.resident_speed:11.1f}  "
-        f"{statistics.median(speed.files_shares):12.1%} "
+        f"{recipe:12} {model:8} {found.speed('files'):8.1f} {found.speed('store'):11.1f} "
+        f"{found.speed('resident'):11.1f}  {statistics.median(found.shares('files')):12.1%} "
         f"{statistics.median(shares):8.1%} ({shares[0]:.1%} to {shares[-1]:.1%}) "
         f"{'' if mfu is None else f'{mfu:7.3f}'}",
         flush=True,

@@ -79,7 +79,7 @@ def network(args: argparse.Namespace) -> nn.Module:
 
 
 def usvit_steps(args, device, pixels, targets) -> Iterator[None]:  # type: ignore[no-untyped-def]
-    """Run the steps of ``usvit.training.trainer.fit`` between two evaluations."""
+    """Run the steps of ``usvit.training.Trainer`` between two evaluations."""
     train, optim = TrainConfig(batch_size=args.batch_size, steps=10**6), OptimConfig(clip_norm=1.0)
     fabric = device.fabric()
     model = network(args)

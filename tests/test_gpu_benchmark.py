@@ -216,7 +216,7 @@ def test_the_plan_names_each_measurement_once_and_each_piece_has_a_table():
 
 @pytest.mark.slow
 def test_the_plan_names_recipes_networks_and_settings_that_exist():
-    from benchmarks.gpu_pieces.pretraining import timed_of
+    from benchmarks.pretrain_throughput import Timed
     from usvit.config import build, build_config, load_recipe, nested
     from usvit.models import find_model
     from usvit.upstream.bench.protocols import find_protocol
@@ -231,7 +231,7 @@ def test_the_plan_names_recipes_networks_and_settings_that_exist():
         if one.piece == "cv":
             build_config(load_recipe(settings["recipe"]), nested(settings["overrides"]))
         elif one.piece in ("pretrain", "distributed"):
-            timed = timed_of(settings)
+            timed = Timed.of(settings)
             build(PretrainConfig, settings_for(read_recipe(settings["recipe"]), settings["model"]), timed.overrides)
         elif one.piece == "bench":
             find_protocol(settings["protocol"])

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.fuzzing.associations import associations
 from benchmarks.fuzzing.caches import caches
 from benchmarks.fuzzing.clocks import clocks
 from benchmarks.fuzzing.files import files
@@ -37,6 +38,7 @@ SUITES = {
     "peers": Suite(peers, 72, seconds=3.4, memory_gb=1),
     "folders": Suite(folders, 100, memory_gb=1),
     "clocks": Suite(clocks, 72, memory_gb=1),
+    "associations": Suite(associations, 2000, memory_gb=0.05),
 }
 
 

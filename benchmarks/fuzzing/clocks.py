@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.fuzzing.associations import image
 from benchmarks.fuzzing.child import Ended, run_apart
 from benchmarks.fuzzing.folders import saved
 from benchmarks.fuzzing.harness import Options
-from benchmarks.node_fuzz import image
 
 DAY = 86400.0
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fuzzing.associations import image
 from benchmarks.fuzzing.child import Ended, run_apart
 from benchmarks.fuzzing.harness import Options
-from benchmarks.node_fuzz import image
 
 
 def folders(root: Path, options: Options) -> Iterator[Ended]:

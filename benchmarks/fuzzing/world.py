@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchmarks.fuzzing.associations import image
 from benchmarks.fuzzing.child import run_command
-from benchmarks.node_fuzz import image
 
 
 def tiny_network(steps: int) -> tuple[str, ...]:

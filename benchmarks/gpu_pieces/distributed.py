@@ -10,8 +10,8 @@ import lightning_fabric
 import torch
 import torch.distributed as dist
 
-from benchmarks.gpu_pieces.pretraining import jpeg_files, timed_of
-from benchmarks.pretrain_throughput import open_case, sum_of
+from benchmarks.gpu_pieces.pretraining import jpeg_files
+from benchmarks.pretrain_throughput import Timed, open_case, sum_of
 from usvit.training import Device, resolve_device
 from usvit.training.distributed import make_strategy
 
@@ -26,14 +26,15 @@ def measure(settings: dict[str, Any], scratch: Path) -> dict[str, Any]:
             ``Timed``.
         scratch: Folder for the images.
     """
-    folder, timed = jpeg_files(scratch, settings["images"]), timed_of(settings)
+    folder, timed = jpeg_files(scratch, settings["images"]), Timed.of(settings)
     device = resolve_device(timed.device, timed.precision)
     fabric = launched(device, settings["strategy"])
     case = open_case(settings["recipe"], settings["model"], str(folder), timed, fabric)
     try:
-        first = next(case.from_memory)
-        sum_of(case.from_memory, 3)
-        rounds = [sum_of(case.from_memory, timed.steps) for _ in range(timed.rounds)]
+        steps = case.seconds["resident"]
+        first = next(steps)
+        sum_of(steps, 3)
+        rounds = [sum_of(steps, timed.steps) for _ in range(timed.rounds)]
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -1,13 +1,14 @@
 """``docs/benchmarks-gpu.md``, from the content of ``gpu.json`` alone."""
 
+import string
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.gpu_pieces.plan import Measurement, full, tiny
 
 Entry = dict[str, Any]
-Row = list[str]
 
 COMMAND = "python benchmarks/gpu.py --out DIR"
 INTRODUCTION = """# Benchmarks on a GPU
@@ -35,51 +36,85 @@ def page(content: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _machines(sessions: list[Entry]) -> str:
-    header = [
-        "session",
-        "device",
-        "driver",
-        "CUDA",
-        "torch",
-        "timm",
-        "Python",
-        "cores",
-        "commit",
-        "date",
-        "missing packages",
-    ]
-    rows = [
-        [
-            _letter(number),
-            one["name"],
-            one["driver"] or "–",
-            one["cuda"] or "–",
-            *(one["versions"].get(name, "–") for name in ("torch", "timm", "python")),
-            str(one["cores"]),
-            one["commit"],
-            one["started"][:10],
-            ", ".join([*one["missing_packages"], *(f"{name} (optional)" for name in one["missing_optional_packages"])])
-            or "none",
+@dataclass(frozen=True)
+class Section:
+    """A table of the page."""
+
+    title: str
+    text: str
+    columns: dict[str, str]
+    """Header -> template of a cell (``_Cells``), whose fields are settings and values of a measurement."""
+    rows: Callable[[Entry], Iterable[Entry]] = lambda one: [one]
+    """Divides a measurement into the fields of each row."""
+
+    def table(self, entries: Iterable[Entry], **more: str) -> str:
+        columns = {**self.columns, **more}
+        lines = [list(columns), ["---"] * len(columns)]
+        lines += [
+            [_CELLS.format(cell, **row) for cell in columns.values()] for one in entries for row in self.rows(one)
         ]
-        for number, one in enumerate(sessions)
-    ]
-    return f"## Machines\n\n{_table(header, rows)}"
+        return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
+
+
+class _Cells(string.Formatter):
+    """Templates with ``{name}``, ``{name:n}`` (about three digits) and ``{name:%}``; None and missing ones are "–"."""
+
+    def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
+        return kwargs.get(key)
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if value is None or value == "":
+            return "–"
+        if format_spec == "n":
+            return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+        return f"{value:.1%}" if format_spec == "%" else format(value, format_spec)
+
+
+_CELLS = _Cells()
+
+
+def _machine(one: Entry) -> list[Entry]:
+    optional = (f"{name} (optional)" for name in one["missing_optional_packages"])
+    missing = ", ".join([*one["missing_packages"], *optional]) or "none"
+    return [{**one["versions"], **one, "date": one["started"][:10], "missing": missing}]
+
+
+_MACHINES = Section(
+    "Machines",
+    "",
+    {
+        **{"session": "{letter}", "device": "{name}", "driver": "{driver}", "CUDA": "{cuda}", "torch": "{torch}"},
+        **{"timm": "{timm}", "Python": "{python}", "cores": "{cores}", "commit": "{commit}", "date": "{date}"},
+        "missing packages": "{missing}",
+    },
+    _machine,
+)
+
+
+def _machines(sessions: list[Entry]) -> str:
+    lettered = [{**one, "letter": _letter(number)} for number, one in enumerate(sessions)]
+    return f"## {_MACHINES.title}\n\n{_MACHINES.table(lettered)}"
+
+
+def _letter(number: int) -> str:
+    return chr(ord("A") + number) if number < 26 else str(number + 1)
 
 
 def _section(piece: str, content: dict[str, Any], planned: list[Measurement]) -> str:
     """Return a table with device, date, commit and command, and what is missing in it."""
-    title, text, header, rows_of = SECTIONS[piece]
+    section = SECTIONS[piece]
     entries = {key: one for key, one in content["results"].items() if key.partition("/")[0] == piece}
-    measured = {key: one for key, one in entries.items() if one["status"] == "ok"}
-    order = [one.key for one in planned if one.key in measured]
-    order += [key for key in measured if key not in order]
-    parts = [f"## {title}\n", f"{textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)}\n"]
-    if order:
-        parts.append(_measured_on({measured[key]["session"] for key in order}, content["sessions"], piece))
-        rows = [[*row, _letter(measured[key]["session"])] for key in order for row in rows_of(key, measured[key])]
-        parts.append(_table([*header, "session"], rows))
-        parts.append(_commands(measured[key]["values"].get("command") for key in order))
+    order = dict.fromkeys([*(one.key for one in planned), *entries])
+    measured = [entries[key] for key in order if key in entries and entries[key]["status"] == "ok"]
+    parts = [
+        f"## {section.title}\n",
+        f"{textwrap.fill(section.text, 120, break_long_words=False, break_on_hyphens=False)}\n",
+    ]
+    if measured:
+        parts.append(_measured_on({one["session"] for one in measured}, content["sessions"], piece))
+        fields = ({**one, **one["settings"], **one["values"], "letter": _letter(one["session"])} for one in measured)
+        parts.append(section.table(fields, session="{letter}"))
+        parts.append(_commands(one["values"].get("command") for one in measured))
     parts.append(_not_measured(entries, [one for one in planned if one.piece == piece]))
     return "\n".join(part for part in parts if part)
 
@@ -118,136 +153,58 @@ def _reason(one: Entry) -> str:
     return f"{one['status']}: `{last[:200]}`"
 
 
-def _cv(key: str, one: Entry) -> list[Row]:
-    values, rows = one["values"], []
-    peak, runs = values["peak_tflops"], values["runs"]
-    for number, run in enumerate(runs, start=1):
-        floor = None if peak is None else values["operations"] / peak / 1e12
-        trained = sum(fold["steps"] for fold in run["folds"])
-        rows.append(
-            [
-                f"{one['says']}{f', run {number}' if len(runs) > 1 else ''}",
-                f"{len(run['folds'])} × {trained // max(1, len(run['folds']))}",
-                _number(run["python"] + run["imports"] + run["device"]),
-                *(_number(run[phase]) for phase in ("checking", "decoding", "training")),
-                " + ".join(_number(run[f"rest_{when}"]) for when in ("before", "between", "after")),
-                _number(run["total"]),
-                f"**{_number(run['without_start_up'])}**",
-                _number(run["until_training"]),
-                "–"
-                if floor is None
-                else f"{_number(floor)} ({_share(floor / run['training'] if run['training'] else None)})",
-                _number(run["peak_gb"]),
-            ]
-        )
-    return rows
+def _cv(one: Entry) -> Iterator[Entry]:
+    for number, run in enumerate(one["runs"], start=1):
+        trained, n_folds = sum(fold["steps"] for fold in run["folds"]), len(run["folds"])
+        floor = None if one["peak_tflops"] is None else one["operations"] / one["peak_tflops"] / 1e12
+        share = floor / run["training"] if floor is not None and run["training"] else None
+        yield {
+            **run,
+            "says": one["says"] + (f", run {number}" if len(one["runs"]) > 1 else ""),
+            "letter": one["letter"],
+            "steps": f"{n_folds} × {trained // max(1, n_folds)}",
+            "start_up": run["python"] + run["imports"] + run["device"],
+            "floor": None if floor is None else _CELLS.format("{floor:n} ({share:%})", floor=floor, share=share),
+        }
 
 
-def _pretrain(key: str, one: Entry) -> list[Row]:
-    values, settings = one["values"], one["settings"]
-    return [
-        [
-            settings["recipe"],
-            settings["model"],
-            "compiled" if settings["compile"] else "eager",
-            str(values["batch_size"]),
-            values["precision"],
-            _number(values["files_speed"]),
-            _number(values.get("store_speed")),  # results of earlier calls lack it
-            f"**{_number(values['resident_speed'])}**",
-            f"{values['input_share']:.1%}",
-            f"**{_share(values.get('store_share'))}**",
-            _share(values["files_mfu"]),
-            f"**{_share(values['resident_mfu'])}**",
-            _number(values["peak_gb"]),
-            _number(values["first_step_seconds"]),
-        ]
-    ]
+def _pretrain(one: Entry) -> Iterator[Entry]:
+    yield {**one, "mode": "compiled" if one["compile"] else "eager"}
 
 
-def _score(key: str, one: Entry) -> list[Row]:
-    values, settings = one["values"], one["settings"]
-    names = ("decode only", "infer only", "usvit score", "whole command", "plain loop")
-    return [
-        [
-            f"{values['n_networks']} × {settings['model']}, {settings['precision']}",
-            str(settings["files"]),
-            str(settings["workers"]),
-            *(_number(values["medians"][name]) for name in names),
-            f"**{values['of_the_slower']:.2f}**",
-        ]
-    ]
+def _tests(one: Entry) -> Iterator[Entry]:
+    yield {
+        **{**one, "files": ", ".join(one["files"]), "n_skipped": len(one["skipped"])},
+        "failed": "; ".join(f"`{test['name']}`" for test in one["failed"]) or "none",
+        "reasons": "; ".join(dict.fromkeys(test["message"] for test in one["skipped"])),
+    }
 
 
-def _tests(key: str, one: Entry) -> list[Row]:
-    values = one["values"]
-    failed = "; ".join(f"`{test['name']}`" for test in values["failed"]) or "none"
-    reasons = "; ".join(dict.fromkeys(test["message"] for test in values["skipped"])) or "–"
-    return [[", ".join(values["files"]), str(values["passed"]), failed, str(len(values["skipped"])), reasons]]
+def _bench(one: Entry) -> Iterator[Entry]:
+    for row in one["rows"]:
+        figure = one["papers"].get(str(row["image_size"])) if row["mode"] == "infer" else None
+        yield {
+            **{**one, **row},
+            "mode": row["mode"] + (f", {row['branches']} branches" if row["branches"] else ""),
+            "speed": _CELLS.format("{images_per_second:n}" if row["status"] == "ok" else "{status}: {reason}", **row),
+            "paper": None if figure is None else f"{figure:g} ({one['hardware']})",
+        }
 
 
-def _distributed(key: str, one: Entry) -> list[Row]:
-    values = one["values"]
-    return [
-        [
-            one["says"],
-            values["strategy"],
-            one["settings"]["model"],
-            str(values["batch_size"]),
-            values["precision"],
-            _number(values["resident_speed"]),
-            _number(values["peak_gb"]),
-            _number(values["first_step_seconds"]),
-        ]
-    ]
-
-
-def _bench(key: str, one: Entry) -> list[Row]:
-    values = one["values"]
-    return [
-        [
-            one["settings"]["protocol"],
-            one["settings"]["model"],
-            row["mode"] + (f", {row['branches']} branches" if row["branches"] else ""),
-            row["precision"],
-            str(row["batch"]),
-            _number(row["images_per_second"]) if row["status"] == "ok" else f"{row['status']}: {row['reason']}",
-            _number(row["peak_memory_mib"]),
-            _paper(row, values),
-        ]
-        for row in values["rows"]
-    ]
-
-
-def _paper(row: Entry, values: Entry) -> str:
-    figure = values["papers"].get(str(row["image_size"])) if row["mode"] == "infer" else None
-    return "–" if figure is None else f"{figure:g} ({values['hardware']})"
-
-
-def _compile(key: str, one: Entry) -> list[Row]:
-    rows = []
-    by_mode: dict[str, dict[bool, Entry]] = {}
-    for row in one["values"]["rows"]:
-        by_mode.setdefault(row["mode"], {})[row["compiled"]] = row
-    for mode, pair in by_mode.items():
-        speeds = {compiled: row["images_per_second"] for compiled, row in pair.items()}
-        both = speeds.get(False) and speeds.get(True)
+def _compile(one: Entry) -> Iterator[Entry]:
+    for mode in dict.fromkeys(row["mode"] for row in one["rows"]):
+        pair = {row["compiled"]: row for row in one["rows"] if row["mode"] == mode}
+        eager, compiled = (pair.get(key, {}).get("images_per_second") for key in (False, True))
         failed = [f"{row['status']}: {row['reason']}" for row in pair.values() if row["status"] != "ok"]
-        rows.append(
-            [
-                one["settings"]["model"],
-                mode,
-                str(next(iter(pair.values()))["batch"]),
-                *(_number(speeds.get(compiled)) for compiled in (False, True)),
-                f"{speeds[True] / speeds[False]:.2f}" if both else "; ".join(failed) or "–",
-                _number(pair[True]["compile_seconds"]) if True in pair else "–",
-            ]
-        )
-    return rows
+        yield {
+            **{**one, **next(iter(pair.values())), "eager": eager, "compiled": compiled},
+            "ratio": f"{compiled / eager:.2f}" if eager and compiled else "; ".join(failed),
+            "compile_seconds": pair[True]["compile_seconds"] if True in pair else None,
+        }
 
 
-SECTIONS: dict[str, tuple[str, str, Row, Callable[[str, Entry], list[Row]]]] = {
-    "cv": (
+SECTIONS = {
+    "cv": Section(
         "Cross-validation by the paper's recipe",
         "Generated images of the number and about the sizes of BUSI and data set B, three classes, random "
         "weights. All steps of the recipe are run. Seconds; start-up is Python, the imports and the context of "
@@ -255,79 +212,85 @@ SECTIONS: dict[str, tuple[str, str, Row, Callable[[str, Entry], list[Row]]]] = {
         "the folds (predictions, files), and after the last of them. The aim is 20 s without start-up on one H200. "
         "The floor is the operations of the training steps over the peak of the device, in brackets as a share of the "
         "training.",
-        [
-            *("what", "folds × steps", "start-up", "checking, copies", "decoding", "training", "rest"),
-            *("total", "without start-up", "until training", "floor", "peak GB"),
-        ],
+        {
+            **{"what": "{says}", "folds × steps": "{steps}", "start-up": "{start_up:n}"},
+            **{"checking, copies": "{checking:n}", "decoding": "{decoding:n}", "training": "{training:n}"},
+            **{"rest": "{rest_before:n} + {rest_between:n} + {rest_after:n}", "total": "{total:n}"},
+            **{"without start-up": "**{without_start_up:n}**", "until training": "{until_training:n}"},
+            **{"floor": "{floor}", "peak GB": "{peak_gb:n}"},
+        },
         _cv,
     ),
-    "pretrain": (
+    "pretrain": Section(
         "Pre-training",
         "Images/s of whole training steps: from JPEG files of 500 x 375 pixels, from images that were decoded once "
         "(source.decoded=auto), and on a batch that stays on the device. Input is the share of the time of each of "
         "the first two that the resident batch does not take; the aim is 3 % with decoded images. MFU counts six "
         "operations for each multiply-accumulate of the network, over the peak of the device. The aims on an H200 are "
         "45 % for ViT-B/16, and 8,000 images/s for ViT-S/16.",
-        [
-            *("recipe", "model", "mode", "batch", "precision", "files, images/s", "decoded, images/s"),
-            *("resident, images/s", "input, files", "input, decoded"),
-            *("MFU, files", "MFU, resident", "peak GB", "first step, s"),
-        ],
+        {
+            **{"recipe": "{recipe}", "model": "{model}", "mode": "{mode}", "batch": "{batch_size}"},
+            # Results of earlier calls lack the figures of the store.
+            **{
+                "precision": "{precision}",
+                "files, images/s": "{files_speed:n}",
+                "decoded, images/s": "{store_speed:n}",
+            },
+            **{"resident, images/s": "**{resident_speed:n}**", "input, files": "{input_share:%}"},
+            **{"input, decoded": "**{store_share:%}**", "MFU, files": "{files_mfu:%}"},
+            **{
+                "MFU, resident": "**{resident_mfu:%}**",
+                "peak GB": "{peak_gb:n}",
+                "first step, s": "{first_step_seconds:n}",
+            },
+        },
         _pretrain,
     ),
-    "score": (
+    "score": Section(
         "Scoring, from files to tables",
         "Images/s, DICOM phantoms (uncompressed, RLE, JPEG, JPEG 2000 in turn). The aim is 0.95 of the slower of "
         "reading alone and inference alone.",
-        [
-            *("networks", "files", "readers", "decode only", "infer only", "scoring", "whole command", "plain loop"),
-            "of the slower",
-        ],
-        _score,
+        {
+            **{"networks": "{n_networks} × {model}, {precision}", "files": "{files}", "readers": "{workers}"},
+            **{"decode only": "{medians[decode only]:n}", "infer only": "{medians[infer only]:n}"},
+            **{"scoring": "{medians[usvit score]:n}", "whole command": "{medians[whole command]:n}"},
+            **{"plain loop": "{medians[plain loop]:n}", "of the slower": "**{of_the_slower:.2f}**"},
+        },
     ),
-    "tests": (
+    "tests": Section(
         "Tests that need a GPU",
         "The test files in which the presence of a GPU decides what runs.",
-        ["files", "passed", "failed", "skipped", "reasons of the skipped"],
+        {
+            **{"files": "{files}", "passed": "{passed}", "failed": "{failed}", "skipped": "{n_skipped}"},
+            "reasons of the skipped": "{reasons}",
+        },
         _tests,
     ),
-    "distributed": (
+    "distributed": Section(
         "DDP and FSDP with one process",
         "The training step on a resident batch, in a group of one process: does it run, and what does it cost?",
-        ["what", "strategy", "model", "batch", "precision", "images/s", "peak GB", "first step, s"],
-        _distributed,
+        {
+            **{"what": "{says}", "strategy": "{strategy}", "model": "{model}", "batch": "{batch_size}"},
+            **{"precision": "{precision}", "images/s": "{resident_speed:n}", "peak GB": "{peak_gb:n}"},
+            "first step, s": "{first_step_seconds:n}",
+        },
     ),
-    "bench": (
+    "bench": Section(
         "Networks by the papers' protocols",
         "`usvit bench`; [the protocols](how-to/bench.md). The papers' figures are of other hardware.",
-        ["protocol", "model", "mode", "precision", "batch", "images/s", "peak MiB", "paper"],
+        {
+            **{"protocol": "{protocol}", "model": "{model}", "mode": "{mode}", "precision": "{precision}"},
+            **{"batch": "{batch}", "images/s": "{speed}", "peak MiB": "{peak_memory_mib:n}", "paper": "{paper}"},
+        },
         _bench,
     ),
-    "compile": (
+    "compile": Section(
         "torch.compile",
         "Images/s without and with it, and the time of the first step beyond the median, with an empty cache.",
-        ["model", "mode", "batch", "eager", "compiled", "ratio", "compiling, s"],
+        {
+            **{"model": "{model}", "mode": "{mode}", "batch": "{batch}", "eager": "{eager:n}"},
+            **{"compiled": "{compiled:n}", "ratio": "{ratio}", "compiling, s": "{compile_seconds:n}"},
+        },
         _compile,
     ),
 }
-"""Piece -> title, text, columns, and the function that makes the rows of one measurement."""
-
-
-def _table(header: Row, rows: list[Row]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
-
-
-def _letter(number: int) -> str:
-    return chr(ord("A") + number) if number < 26 else str(number + 1)
-
-
-def _number(value: float | None) -> str:
-    """Format a figure with about three digits."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"

@@ -11,7 +11,6 @@ import torch
 
 from benchmarks.pretrain_throughput import Timed, write_images
 from benchmarks.pretrain_throughput import measure as measure_steps
-from usvit.config import nested
 
 
 def measure(settings: dict[str, Any], scratch: Path) -> dict[str, Any]:
@@ -22,7 +21,7 @@ def measure(settings: dict[str, Any], scratch: Path) -> dict[str, Any]:
         scratch: Folder for the images.
     """
     folder = jpeg_files(scratch, settings["images"])
-    timed = timed_of(settings)
+    timed = Timed.of(settings)
     while True:
         try:
             found = measure_steps(settings["recipe"], settings["model"], str(folder), timed)
@@ -39,31 +38,19 @@ def measure(settings: dict[str, Any], scratch: Path) -> dict[str, Any]:
     return {
         "batch_size": timed.batch_size,
         "precision": found.precision,
-        "files_speed": found.files_speed,
-        "store_speed": found.store_speed,
-        "resident_speed": found.resident_speed,
-        "input_share": statistics.median(found.files_shares),
-        "store_share": statistics.median(found.store_shares),
-        "files_mfu": found.mfu(found.files_speed),
-        "store_mfu": found.mfu(found.store_speed),
-        "resident_mfu": found.mfu(found.resident_speed),
+        **{f"{kind}_speed": found.speed(kind) for kind in found.seconds},
+        "input_share": statistics.median(found.shares("files")),
+        "store_share": statistics.median(found.shares("store")),
+        **{f"{kind}_mfu": found.mfu(kind) for kind in found.seconds},
         "first_step_seconds": found.first_step_seconds,
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if cuda else None,
         "operations": found.operations,
         "peak_tflops": found.peak_tflops,
-        "files_seconds": found.files_seconds,
-        "store_seconds": found.store_seconds,
-        "resident_seconds": found.resident_seconds,
+        **{f"{kind}_seconds": seconds for kind, seconds in found.seconds.items()},
         "command": f"python benchmarks/pretrain_throughput.py --recipe {settings['recipe']} "
         f"--model {settings['model']} --batch-size {timed.batch_size} --steps {timed.steps} --workers {timed.workers} "
         f"--images {settings['images']}{' --compile' if timed.compile else ''}",
     }
-
-
-def timed_of(settings: dict[str, Any]) -> Timed:
-    known = {field.name for field in dataclasses.fields(Timed)}
-    given = {key: value for key, value in settings.items() if key in known}
-    return Timed(**{**given, "overrides": nested(given.get("overrides", {}))})
 
 
 def jpeg_files(scratch: Path, count: int) -> Path:

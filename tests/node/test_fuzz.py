@@ -1,27 +1,27 @@
-"""A small part of benchmarks/node_fuzz.py: mutated associations, while a good sender goes on."""
+"""Samples of the suites of ``benchmarks.fuzzing`` that attack the node."""
 
 import sys
 
 import pytest
 
+from benchmarks.fuzzing import associations
 from benchmarks.fuzzing.__main__ import SUITES
+from benchmarks.fuzzing.associations import CLIMBS, MUTATIONS, UID_LENGTH
 from benchmarks.fuzzing.harness import Options
 from benchmarks.fuzzing.harness import run as run_suite
-from benchmarks.node_fuzz import CLIMBS, MUTATIONS, UID_LENGTH, run
 from usvit.node.receiving.instance_store import is_uid
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
-def test_the_receiver_stays_up_and_serves_others_while_it_is_attacked(tmp_path):
-    found = run(3 * len(MUTATIONS), seed=1, threads=4, slow=0, folder=tmp_path)
-    assert sum(found.sent.values()) == 3 * len(MUTATIONS) and found.restarts == 0
-    assert found.good_stored == found.good_sent > 0
-    assert found.stored_rows >= found.good_stored
-    assert (found.partial_files, found.outside) == (0, [])
-    assert found.memory_kb[2] - found.memory_kb[0] < 50_000
-    log = (tmp_path / "node.log").read_text() + (tmp_path / "node" / "audit.jsonl").read_text()
+def test_the_receiver_stays_up_and_serves_others_while_it_is_attacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(associations, "SLOW_SENDERS", 0)
+    n = 3 * len(MUTATIONS)
+    cases = [*run_suite(SUITES["associations"], tmp_path, Options(n, seed=1, memory_gb=0.05))]
+    assert [case for case in cases if case.bad] == [] and len(cases) == n + 1
+    folder = tmp_path / "service"
+    log = (folder / "log.txt").read_text() + (folder / "node" / "audit.jsonl").read_text()
     assert "Traceback" not in log and "planted" not in log.lower()
 
 

@@ -23,7 +23,7 @@ from usvit.training.distributed import World, full_state, launch
 from usvit.training.losses import WeightedCrossEntropy
 from usvit.training.step_log import StepLog
 from usvit.training.task import ClassificationTask
-from usvit.training.trainer import fit
+from usvit.training.trainer import Trainer
 
 N = 26
 
@@ -101,7 +101,7 @@ def training(
     loss = WeightedCrossEntropy(np.array([0.5, 2.0]), 2)  # so that processes hold unequal weights
     last = EarlyStoppingConfig(patience=None, keep="last")
     settings = {"steps": 8, "eval_every": 4, "log_every": 1, "early_stopping": last, **train}
-    result = fit(
+    result = Trainer(
         ClassificationTask(module, loss, normalised),
         world.fabric,
         stream,
@@ -113,7 +113,7 @@ def training(
         progress=NoProgress(),
         log=StepLog(Path(folder), device=world.fabric.device),
         identity=identity,
-    )
+    ).fit()
     return module, result, world
 
 

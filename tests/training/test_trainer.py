@@ -16,7 +16,7 @@ from usvit.errors import Diverged, UsvitError
 from usvit.progress import NoProgress
 from usvit.training.losses import WeightedCrossEntropy
 from usvit.training.task import ClassificationTask
-from usvit.training.trainer import fit
+from usvit.training.trainer import Trainer
 
 PREPROCESSING = Preprocessing(8, "pad", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 TARGETS = np.arange(32, dtype=np.int64) % 2
@@ -37,7 +37,7 @@ def run(tmp_path, model=None, *, evaluate=None, on_best=None, precision="32-true
     model = model or network()
     fabric = lightning_fabric.Fabric(accelerator="cpu", devices=1, precision=precision)
     batches = TrainBatches(bright_or_dark(), np.arange(32), TARGETS, batch_size=8, augment=None, seed=0)
-    result = fit(
+    result = Trainer(
         ClassificationTask(model, WeightedCrossEntropy(None, 2), PREPROCESSING.normalised),
         fabric,
         batches,
@@ -48,7 +48,7 @@ def run(tmp_path, model=None, *, evaluate=None, on_best=None, precision="32-true
         name="test",
         progress=NoProgress(),
         on_best=on_best,
-    )
+    ).fit()
     return model, result
 
 

@@ -56,9 +56,9 @@ from usvit.training import (
     MaskedClassificationTask,
     NetworkOutputs,
     Subject,
+    Trainer,
     WeightedCrossEntropy,
     balanced_class_weights,
-    fit,
     predict,
     seed_everything,
     torch_threads,
@@ -244,7 +244,7 @@ def _run_fold(
     if with_masks:
         decoded = WithMaskHead(model, config.model.image_size, setup.spec.name)
         task = MaskedClassificationTask(decoded, loss_fn, subject.prepare, config.loss.mask_weight)
-    result = fit(
+    result = Trainer(
         task,
         fabric,
         batches,
@@ -255,7 +255,7 @@ def _run_fold(
         name=setup.fold_name(fold),
         progress=progress,
         on_best=validation.keep,
-    )
+    ).fit()
     times = result.phases
     with times.phase("prediction"):
         wrapped = fabric.setup_module(subject.module)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from usvit.config.explaining import ExplainSettings
 from usvit.errors import UsvitError
 from usvit.explaining.attention import HeadMaps, layer_maps, rollout_maps
-from usvit.explaining.saliency import grad_cam, occlusion
+from usvit.explaining.saliency import grad_cam, occlusion, refuse_without_monai
 from usvit.explaining.token_layout import anatomy_of
 
 SOURCES = {
@@ -81,26 +82,24 @@ def explains_a_class(method: str, model: nn.Module) -> bool:
     return method in OF_A_CLASS or (method == "attention" and maps_by_class(model))
 
 
-def refuse_needless(method: str, *, chosen_images: bool, layers: Sequence[str], target: str | None = None) -> None:
-    """Refuse options that have no meaning for a method.
-
-    Args:
-        method: name of the method.
-        chosen_images: the user has chosen images.
-        layers: layers that the user has chosen.
-        target: class that the user has chosen, for a method that explains none; None if it explains one.
+def choose_method(settings: ExplainSettings, model: nn.Module, name: str) -> str:
+    """Return the method of the settings, or the default one of the network.
 
     Raises:
-        UsvitError: an option does not go with the method.
+        UsvitError: The method needs MONAI, which is not installed, or a setting does not go with the method.
     """
-    if target is not None:
+    method = settings.method or default_method(model, name)
+    if method == "gradcam":
+        refuse_without_monai()
+    if settings.target is not None and not explains_a_class(method, model):
         raise UsvitError(f"The method {method} does not explain a class. --class requires {' or '.join(OF_A_CLASS)}.")
-    if layers and method not in WITH_LAYERS:
+    if settings.layers and method not in WITH_LAYERS:
         raise UsvitError(f"The method {method} has no choice of layers. --layer requires {' or '.join(WITH_LAYERS)}.")
-    if chosen_images and method not in (*MAPS, *MEANS):
+    if settings.chooses_images and method not in (*MAPS, *MEANS):
         raise UsvitError(
             f"The method {method} shows the network itself, not images. Leave out --images, --image-id and --errors."
         )
+    return method
 
 
 def find_maps(

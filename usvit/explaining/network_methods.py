@@ -1,8 +1,9 @@
 """Methods that show a network, by its parameters or by means over images: compute, draw, and describe."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from usvit.explaining.token_layout import anatomy_of
 from usvit.progress import Progress, task
 from usvit.records import ExplanationRecord
 from usvit.records.explain import BranchNorms, LayerRecord, MixingRecord
+
+_Layer = TypeVar("_Layer", Distances, BranchRatios)
 
 
 @dataclass(frozen=True)
@@ -68,21 +71,29 @@ def show_means(
     return (_distance if method == "distance" else _residuals)(subject, folder, images, progress)
 
 
-def _distance(subject: ExplainedNetwork, folder: Path, images: ImageBatches, progress: Progress) -> ExplanationRecord:
-    anatomy = anatomy_of(subject.model, subject.name)
-    parts: list[list[Distances]] = []
-    with task(progress, "attention distance", images.n, "images") as advance:
+def _per_layer(
+    measure: Callable[[nn.Module, Tensor, str], list[_Layer]],
+    what: str,
+    subject: ExplainedNetwork,
+    images: ImageBatches,
+    progress: Progress,
+) -> list[_Layer]:
+    """Measure each layer on all images, whose values are the first axis of each tensor of ``_Layer``."""
+    parts, done = [], 0
+    with task(progress, what, images.n, "images") as advance:
         for batch in images.batches:
-            parts.append(attention_distances(subject.model, batch, subject.name))
-            advance(sum(len(part[0].distance) for part in parts))
-    layers = [
-        Distances(
-            of_layer[0].layer,
-            torch.cat([one.distance for one in of_layer]),
-            torch.cat([one.prefix_share for one in of_layer]),
-        )
+            parts.append(measure(subject.model, batch, subject.name))
+            advance(done := done + len(batch))
+    names = [field.name for field in fields(parts[0][0]) if field.name != "layer"]
+    return [
+        replace(of_layer[0], **{name: torch.cat([getattr(one, name) for one in of_layer]) for name in names})
         for of_layer in zip(*parts, strict=True)
     ]
+
+
+def _distance(subject: ExplainedNetwork, folder: Path, images: ImageBatches, progress: Progress) -> ExplanationRecord:
+    layers = _per_layer(attention_distances, "attention distance", subject, images, progress)
+    anatomy = anatomy_of(subject.model, subject.name)
     uniform = float(patch_distances(anatomy, subject.image_size).mean())
     name = "distance.png"
     write_distances(folder / name, layers, uniform, f"{subject.name}, {subject.origin}: {images.told}")
@@ -103,19 +114,7 @@ def _distance(subject: ExplainedNetwork, folder: Path, images: ImageBatches, pro
 
 
 def _residuals(subject: ExplainedNetwork, folder: Path, images: ImageBatches, progress: Progress) -> ExplanationRecord:
-    parts: list[list[BranchRatios]] = []
-    with task(progress, "residual branches", images.n, "images") as advance:
-        for batch in images.batches:
-            parts.append(branch_ratios(subject.model, batch, subject.name))
-            advance(sum(len(part[0].attention) for part in parts))
-    layers = [
-        BranchRatios(
-            of_layer[0].layer,
-            torch.cat([one.attention for one in of_layer]),
-            torch.cat([one.mlp for one in of_layer]),
-        )
-        for of_layer in zip(*parts, strict=True)
-    ]
+    layers = _per_layer(branch_ratios, "residual branches", subject, images, progress)
     name = "residuals.png"
     write_ratios(folder / name, layers, f"{subject.name}, {subject.origin}: {images.told}")
     return ExplanationRecord(

@@ -29,16 +29,14 @@ from usvit.explaining.methods import (
     PLAIN,
     SOURCES,
     MethodMaps,
-    default_method,
+    choose_method,
     explains_a_class,
     find_maps,
-    refuse_needless,
 )
 from usvit.explaining.network_methods import ExplainedNetwork, ImageBatches, show_means, show_parameters
 from usvit.explaining.output import ExplainWriter, Explanation, file_name
 from usvit.explaining.pictures import Panel, fitted_to, write_maps
 from usvit.explaining.request import ExplainRequest
-from usvit.explaining.saliency import refuse_without_monai
 from usvit.files import refuse_linked_folders, sha256_of_file
 from usvit.models import TrainedModel, load_trained
 from usvit.progress import task
@@ -54,13 +52,7 @@ def explain_run(path: Path, request: ExplainRequest) -> Explanation:
     target, errors = request.settings.target, request.settings.errors
     if target is not None and target not in first.classes:
         raise unknown("class", target, first.classes)
-    method = request.settings.method or default_method(first.model, first.spec.name)
-    if method == "gradcam":
-        refuse_without_monai()
-    needless = None if explains_a_class(method, first.model) else target
-    refuse_needless(
-        method, chosen_images=request.settings.chooses_images, layers=request.settings.layers, target=needless
-    )
+    method = choose_method(request.settings, first.model, first.spec.name)
     if method not in MAPS:
         number = next(iter(source.folds))
         mine = tuple(case for case in source.cases if case.fold == number)
@@ -99,21 +91,17 @@ def _head(source: PredictionSource, trained: TrainedModel, folds: set[int]) -> E
 class _RunWork:
     def __init__(self, source: PredictionSource, first: TrainedModel, record: ExplainWriter, request: ExplainRequest):
         self.source, self.first, self.record, self.request = source, first, record, request
-        self.roots, self.progress, self.include_images = (
-            request.roots,
-            request.progress,
-            request.settings.include_images,
-        )
+        self.include_images = request.settings.include_images
 
     def maps(self, method: str, cases: list[ExplainedCase], target: str | None, layers: Sequence[str]) -> Explanation:
         """Draw a picture of each image, and score its map against the lesion mask."""
-        pixels = CaseImages(self.source, self.roots, self.progress)
+        pixels = CaseImages(self.source, self.request.roots, self.request.progress)
         licences = self.first.metadata.data_licenses
         entries: dict[tuple[str, str], ExplainedImage] = {}
         scores: dict[tuple[str, str], MaskScore] = {}
         hidden: set[str] = set()
         layer, grid, shown, done = None, None, None, 0
-        with task(self.progress, PLAIN[method], len(cases), "images") as advance:
+        with task(self.request.progress, PLAIN[method], len(cases), "images") as advance:
             for trained, batch in self._batches(cases, 1 if method in OF_A_CLASS else BATCH):
                 read = [pixels.read(case) for case in batch]
                 inputs = [trained.preprocessing.resized(image) for image, _ in read]
@@ -230,7 +218,7 @@ class _RunWork:
             n = len(cases)
             images = ImageBatches(self._inputs(cases), n, f"{n} test images")
             groups = {"n_images": n, "n_groups": len({case.group_id for case in cases})}
-            shown = show_means(method, subject, self.record.folder, images, self.progress)
+            shown = show_means(method, subject, self.record.folder, images, self.request.progress)
             shown = shown.model_copy(update={"part": "test", "fold": fold, **groups})
         else:
             shown = show_parameters(method, subject, self.record.folder, self.request.settings.layers)
@@ -238,7 +226,7 @@ class _RunWork:
 
     def _inputs(self, cases: list[ExplainedCase]) -> Iterator[torch.Tensor]:
         """Yield batches of inputs of the first fold's network."""
-        pixels = CaseImages(self.source, self.roots, self.progress)
+        pixels = CaseImages(self.source, self.request.roots, self.request.progress)
         for trained, batch in self._batches(cases, BATCH):
             inputs = [trained.preprocessing.resized(pixels.read(case)[0]) for case in batch]
             yield trained.preprocessing.normalised(torch.from_numpy(np.stack(inputs)))

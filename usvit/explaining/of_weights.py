@@ -22,17 +22,15 @@ from usvit.explaining.methods import (
     PLAIN,
     SOURCES,
     MethodMaps,
-    default_method,
+    choose_method,
     explains_a_class,
     find_maps,
     maps_by_class,
-    refuse_needless,
 )
 from usvit.explaining.network_methods import ExplainedNetwork, ImageBatches, show_means, show_parameters
 from usvit.explaining.output import ExplainWriter, Explanation, file_name
 from usvit.explaining.pictures import Panel, fitted_to, write_maps
 from usvit.explaining.request import ExplainRequest
-from usvit.explaining.saliency import refuse_without_monai
 from usvit.files import refuse_linked_folders
 from usvit.models import UPSTREAM, FixedNetwork, resolve_networks
 from usvit.progress import task
@@ -50,17 +48,8 @@ def explain_weights(choice: str, request: ExplainRequest) -> Explanation:
     network = next(itertools.islice(resolve_networks(choice, need_classifier=False), 1))
     model = network.network().eval()
     name = network.spec.name
-    method = request.settings.method or default_method(model, name)
-    if method == "gradcam":
-        refuse_without_monai()
-    of_class = explains_a_class(method, model)
-    refuse_needless(
-        method,
-        chosen_images=request.settings.chooses_images,
-        layers=request.settings.layers,
-        target=None if of_class else request.settings.target,
-    )
-    if of_class and not network.classes:
+    method = choose_method(request.settings, model, name)
+    if explains_a_class(method, model) and not network.classes:
         raise UsvitError(
             f"The method {method} explains the score of a class. {network.classes_origin} The methods rollout, "
             "attention, distance, filters and positions do not need a classifier."

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from .trainer import Figures as Figures
     from .trainer import FitResult as FitResult
     from .trainer import Trainer as Trainer
-    from .trainer import fit as fit
     from .trainer import training_step as training_step
     from .worker_failures import lost_peers as lost_peers
 else:

@@ -35,7 +35,7 @@ from usvit.training.worker_failures import lost_processes
 if TYPE_CHECKING:
     from usvit.training.step_log import StepLog
 
-__all__ = ["Figures", "FitResult", "Trainer", "fit", "training_step"]
+__all__ = ["Figures", "FitResult", "Trainer", "training_step"]
 
 HISTORY_COLUMNS = ["step", "epoch", "lr", "train_loss", "val_loss", "val_accuracy", "val_auc", "images_per_second"]
 
@@ -285,38 +285,6 @@ class Trainer:
 
     def _last_lr(self) -> float:
         return learning_rate(self.optim, max(0, self.state.step - 1), self.steps)
-
-
-def fit(
-    task: TrainingTask,
-    fabric: lightning_fabric.Fabric,
-    stream: InfiniteLoader,
-    evaluate: Callable[[nn.Module], Figures],
-    *,
-    train: TrainConfig,
-    optim: OptimConfig,
-    checkpoint: Path,
-    name: str,
-    progress: Progress,
-    on_best: Callable[[], None] | None = None,
-    log: "StepLog | None" = None,
-    identity: str = "",
-) -> FitResult:
-    """Train a task with a new ``Trainer``, which documents the arguments and errors."""
-    return Trainer(
-        task,
-        fabric,
-        stream,
-        evaluate,
-        train=train,
-        optim=optim,
-        checkpoint=checkpoint,
-        name=name,
-        progress=progress,
-        on_best=on_best,
-        log=log,
-        identity=identity,
-    ).fit()
 
 
 def training_step(

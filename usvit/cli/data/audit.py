@@ -1,7 +1,6 @@
 """``usvit data audit``: find near-duplicates, contradicting labels, and marks that a model could learn."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer

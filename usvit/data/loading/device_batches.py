@@ -38,26 +38,14 @@ def train_batches(
         device: Device that augments; None for the processes that make the batches.
         masked: As for ``TrainBatches``, which then makes the batches: lesions are moved on the host only.
     """
-    if masked is not None:
-        on_host = store.host if isinstance(store, DeviceStore) else store
-        return TrainBatches(
-            on_host,
-            rows,
-            targets,
-            batch_size=batch_size,
-            augment=augment,
-            seed=seed,
-            workers=workers,
-            masked=masked,
-        )
-    if isinstance(store, DeviceStore) and (augment is None or device is not None):
-        device = store.pixels.device
-    elif not isinstance(store, PixelStore) or augment is None or device is None:
-        on_host = store.host if isinstance(store, DeviceStore) else store
-        return TrainBatches(on_host, rows, targets, batch_size=batch_size, augment=augment, seed=seed, workers=workers)
-    return DeviceBatches(
-        store, rows, targets, batch_size=batch_size, augment=augment, seed=seed, workers=workers, device=device
-    )
+    order: dict[str, Any] = {"batch_size": batch_size, "augment": augment, "seed": seed, "workers": workers}
+    if masked is None:
+        if isinstance(store, DeviceStore) and (augment is None or device is not None):
+            return DeviceBatches(store, rows, targets, **order, device=store.pixels.device)
+        if isinstance(store, PixelStore) and augment is not None and device is not None:
+            return DeviceBatches(store, rows, targets, **order, device=device)
+    on_host = store.host if isinstance(store, DeviceStore) else store
+    return TrainBatches(on_host, rows, targets, **order, masked=masked)
 
 
 class DeviceBatches(InfiniteLoader):

@@ -24,9 +24,9 @@ from usvit.resources import process_rank, said_once
 from usvit.training import (
     FitResult,
     StepLog,
+    Trainer,
     World,
     check_share,
-    fit,
     full_state,
     launch,
     lost_peers,
@@ -141,7 +141,7 @@ def _run_fold(setup: PretrainingSetup, run: RunDirectory, fold: int, world: Worl
     stream = training_batches(config, source, fold, run.path, world, progress)
     checkpoint = folder / "state.pt"
     seed_everything(config.seed, "train", fold)
-    result = fit(
+    result = Trainer(
         task,
         world.fabric,
         stream,
@@ -159,7 +159,7 @@ def _run_fold(setup: PretrainingSetup, run: RunDirectory, fold: int, world: Worl
             stated_peak=config.train.peak_tflops,
         ),
         identity=_identity(run.record, fold),
-    )
+    ).fit()
     weights = full_state(task.network(task.module), keep=world.is_main)
     others = {name: full_state(part, keep=world.is_main) for name, part in task.extra_modules().items()}
 
