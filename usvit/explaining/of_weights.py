@@ -95,7 +95,7 @@ def _head(network: FixedNetwork) -> ExplainRecord:
         positive_class=None,
         image_size=network.view.image_size,
         weights_sha256={"0": network.weights.sha256 or ""},
-        preprocessing=network.view.record(),
+        preprocessing=network.view,
         methods={},
     )
 

@@ -1,51 +1,34 @@
 """Preprocessing of test images for weights: that of the run that made them, or of timm's configuration."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from pydantic import Field
 
 from usvit.config.views import ViewsConfig
 from usvit.data.transforms import Preprocessing, TestResize
 from usvit.errors import UsvitError
-from usvit.models.build import Statistics, input_statistics, timm_test_config
+from usvit.models.build import input_statistics, timm_test_config
 from usvit.models.spec import ModelSpec
 from usvit.models.trained_model import UPSTREAM
 from usvit.models.weights import Weights
 from usvit.records import RunRecord, load_run_record
+from usvit.records.base import FROZEN
 from usvit.records.model import TestPreprocessing
 
 Interpolation = Literal["bicubic", "bilinear"]
 
 
-@dataclass(frozen=True)
-class EvaluationView:
-    """Conversion of a test image to the input of one classifier."""
+class EvaluationView(TestPreprocessing):
+    """Conversion of a test image to the input of one classifier: the entry of ``test.json``, and the crop beside it."""
 
-    image_size: int
-    resize: TestResize
-    test_crop: float
-    interpolation: Interpolation
-    mean: Statistics
-    std: Statistics
-    origin: str
-    """Where these settings come from."""
-    crop: str = "tissue"
-    """``Preprocessing.crop``, for the images of a data card."""
+    model_config = FROZEN
+    crop: Literal["tissue", "whole"] = Field("tissue", exclude=True)
+    """``Preprocessing.crop``, for the images of a data card; the entry does not contain it."""
 
     @property
     def normalisation(self) -> Preprocessing:
-        return Preprocessing(self.image_size, "squash", self.mean, self.std)
-
-    def record(self) -> TestPreprocessing:
-        """Return the entry ``preprocessing`` of ``test.json`` and ``explain.json``."""
-        return TestPreprocessing(
-            image_size=self.image_size,
-            resize=self.resize,
-            test_crop=self.test_crop,
-            interpolation=self.interpolation,
-            mean=list(self.mean),
-            std=list(self.std),
-            origin=self.origin,
-        )
+        (red, green, blue), (of_red, of_green, of_blue) = self.mean, self.std
+        return Preprocessing(self.image_size, "squash", (red, green, blue), (of_red, of_green, of_blue))
 
 
 def view_of(
@@ -70,7 +53,7 @@ def view_of(
     named = [key for key, value in changed.items() if value is not None]
     metadata = weights.metadata
     mean, std = input_statistics(spec, weights)
-    crop = "tissue"
+    crop: Literal["tissue", "whole"] = "tissue"
     if metadata is not None:
         own = metadata.preprocessing
         own_interpolation: Interpolation = "bicubic"
@@ -88,8 +71,8 @@ def view_of(
         resize=resize,
         test_crop=own_crop if test_crop is None else test_crop,
         interpolation=interpolation or own_interpolation,
-        mean=mean,
-        std=std,
+        mean=list(mean),
+        std=list(std),
         origin=origin + (f"; changed by a setting: {', '.join(named)}" if named else ""),
         crop=crop,
     )

@@ -64,4 +64,4 @@ def resolve_classifiers(config: TestConfig) -> list[FixedClassifier]:
 
 def joint_sha256_text(classifiers: list[FixedClassifier]) -> str:
     """Return a text that changes if a classifier, its weights, its classes or its preprocessing change."""
-    return json.dumps([[one.name, one.weights.sha256, one.classes, one.view.record().content()] for one in classifiers])
+    return json.dumps([[one.name, one.weights.sha256, one.classes, one.view.content()] for one in classifiers])

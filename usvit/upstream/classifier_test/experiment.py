@@ -97,7 +97,7 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
         contamination = refuse_contaminated(tested, lists, allow=config.allow_contaminated)
         if warning := contamination_warning(contamination):
             logger.warning(warning)
-        crops = {one.view.crop for one in classifiers}
+        crops: set[str] = {one.view.crop for one in classifiers}
         sets = [without_seen(with_crop(one, crops), config, seen, self.progress) for one in sets]
         known = {
             one.name: knowledge_of_training(
@@ -165,5 +165,5 @@ def _entry(classifier: FixedClassifier) -> TestedClassifier:
         classes_origin=classifier.classes_origin,
         parameters=classifier.n_parameters,
         weights=classifier.weights.record(),
-        preprocessing=classifier.view.record(),
+        preprocessing=classifier.view,
     )
