@@ -7,25 +7,16 @@ from typing import Annotated
 import typer
 
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
+from usvit.config.retesting import RetestSettings
 
 
+@takes_options()
 def retest(
     run: Annotated[
         Path, typer.Argument(help="A finished run of usvit cv or train, or one fold of it.", metavar="RUN[/fold-N]")
     ],
-    change: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="gain, depth-gain, depth, crop, jpeg, resize, text, calipers or marks-off. Can be repeated. (default: "
-            "all)",
-            metavar="NAME",
-        ),
-    ] = None,
-    images: Annotated[
-        int | None,
-        typer.Option(help="Number of test images, from the classes in turn. (default: all)", min=1, metavar="N"),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write. (default: RUN/retest)", metavar="DIR")] = None,
+    settings: RetestSettings,
     data_root: o.DataRoot = None,
     json_: o.Json = False,
 ) -> None:
@@ -41,14 +32,7 @@ def retest(
     from usvit.reports import repeatability_document
     from usvit.retesting import retest as retest_run
 
-    record, folder = retest_run(
-        run,
-        changes=change or (),
-        images=images,
-        data_root=o.data_roots(data_root),
-        out=out,
-        progress=make_progress(),
-    )
+    record, folder = retest_run(run, settings=settings, data_root=o.data_roots(data_root), progress=make_progress())
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from usvit.arguments import checked_arguments
+from usvit.config.keywords import takes_settings
+from usvit.config.retesting import RetestSettings
 from usvit.data.datasets import DataRoot, roots_from
 from usvit.data.io import MIN_SIDE, UInt8
 from usvit.data.transforms import CHANGES, ControlledChange
@@ -42,14 +43,12 @@ Kind = tuple[str, str]
 """Name and strength of a change."""
 
 
-@checked_arguments
+@takes_settings
 def retest(
     run: str | Path,
     *,
-    changes: Sequence[str] = (),
-    images: int | None = None,
+    settings: RetestSettings,
     data_root: DataRoot = None,
-    out: str | Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[RepeatabilityRecord, Path]:
     """Change the test images of a run, and measure how far the scores of its networks move and how many decisions flip.
@@ -59,11 +58,8 @@ def retest(
 
     Args:
         run: folder of a finished run of ``cross_validate`` or ``train``, or of one of its folds.
-        changes: names of ``usvit.data.transforms.CHANGES``: gain, depth-gain, depth, crop, jpeg, resize, text,
-            calipers, marks-off; all by default.
-        images: change this many test images, from the classes in turn; all by default.
+        settings: See ``RetestSettings``.
         data_root: folder of the data set, or a mapping of the names of data sets to folders; None: ``$USVIT_DATA``.
-        out: folder to write; None: ``retest`` in ``run``.
         progress: shows how many images are done.
 
     Returns:
@@ -81,14 +77,14 @@ def retest(
         ['-6 dB', '-3 dB', '+3 dB', '+6 dB']
     """
     path = Path(run)
-    chosen = _chosen(changes)
-    folder = path / "retest" if out is None else Path(out)
+    chosen = _chosen(settings.changes)
+    folder = settings.out or path / "retest"
     output = output_folder(folder)
     output.refuse_other_files()
-    if out is None and path.is_dir():
+    if settings.out is None and path.is_dir():
         refuse_linked_folders(path)
     source = open_source(path)
-    cases = list(source.cases) if images is None else choose(source, images)
+    cases = list(source.cases) if settings.images is None else choose(source, settings.images)
     with output.opened():
         with fitting(source.run):
             found = open_predictions(source.run)
