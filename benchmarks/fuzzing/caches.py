@@ -19,7 +19,7 @@ from benchmarks.fuzzing.child import Ended, run_apart, run_command
 from benchmarks.fuzzing.damage import whole_text
 from benchmarks.fuzzing.harness import Options, Rng
 from benchmarks.fuzzing.special_files import SPECIAL_FILES, put_special
-from benchmarks.fuzzing.world import World, make_world, tiny_network
+from benchmarks.fuzzing.world import World, make_world
 
 
 @dataclass(frozen=True)
@@ -27,32 +27,22 @@ class Cache:
     """A command that uses a cache: where it is below the cache folder, and the file of its result."""
 
     files: str
-    command: Callable[[World, Path], list[str]]
+    command: str
+    """``World.arguments`` with the shards as its file."""
     result: str
 
 
-def _data(w: World) -> list[str]:
-    return ["--dataset", "phantom", "--data-root", str(w.data)]
-
-
-def _shards(w: World, out: Path) -> list[str]:
-    small = ("model.image_size=32", "train.batch_size=4", "train.steps=1", "mae.decoder_depth=1")
-    settings = [word for one in small for word in ("--set", one)]
-    source = ("--source", "shards", "--path", str(w.root / "a-000{000..001}.tar"), "--device", "cpu")
-    return ["pretrain", "--recipe", "mae", "--model", "vit_ti16", *source, *settings, "--out", str(out)]
-
-
-CACHES: dict[str, Cache] = {
-    "examined images": Cache(
-        "examined.sqlite", lambda w, out: ["data", "audit", *_data(w), "--out", str(out)], "keep.csv"
+CACHES = {
+    "examined images": Cache("examined.sqlite", "data audit DATA --out {out}", "keep.csv"),
+    "pixels": Cache("pixels/*", "CV DATA --out {out}", "predictions.csv"),
+    "indexes of shards": Cache(
+        "shards/*.npz",
+        "pretrain --recipe mae --model vit_ti16 --source shards --path {file} --device cpu --set model.image_size=32 "
+        "--set train.batch_size=4 --set train.steps=1 --set mae.decoder_depth=1 --out {out}",
+        "fold-0/model.safetensors",
     ),
-    "pixels": Cache(
-        "pixels/*",
-        lambda w, out: ["cv", *tiny_network(steps=1), *_data(w), "--set", "split.folds=2", "--out", str(out)],
-        "predictions.csv",
-    ),
-    "indexes of shards": Cache("shards/*.npz", _shards, "fold-0/model.safetensors"),
 }
+SHARDS = "a-000{000..001}.tar"
 
 
 def damage_cache(file: Path, rng: Rng) -> str:
@@ -93,7 +83,9 @@ def warm_cache(world: World, name: str) -> bytes:
     """Fill a cache by its command, and return what the command writes."""
     cache = CACHES[name]
     os.environ["USVIT_CACHE"] = str(world.root / "warm" / name)
-    ended = run_command(cache.command(world, world.root / "first" / name), seconds=600, memory_gb=20)
+    ended = run_command(
+        world.arguments(cache.command, world.root / SHARDS, world.root / "first" / name), seconds=600, memory_gb=20
+    )
     found = list((world.root / "warm" / name).glob(cache.files))
     if ended.status != 0 or not found:
         raise SystemExit(f"{name}: {ended.status}, {len(found)} files\n{ended.text}")
@@ -113,7 +105,7 @@ def run_beside_cache(world: World, name: str, expected: bytes, options: Options,
     what = "exchanged all the time" if moving else damage_cache(file, rng)
     go = _exchanging(file, healthy, int(rng.integers(10**6)))
     os.environ["USVIT_CACHE"] = str(place / "cache")
-    arguments = cache.command(world, place / "out")
+    arguments = world.arguments(cache.command, world.root / SHARDS)
 
     def work() -> None:
         if moving:

@@ -6,181 +6,93 @@ text, and one line of 50 MB.
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.fuzzing.child import Ended, run_command
 from benchmarks.fuzzing.harness import Options
 from benchmarks.fuzzing.special_files import SPECIAL_FILES
-from benchmarks.fuzzing.world import World, make_world, tiny_network
+from benchmarks.fuzzing.world import World, make_world
 
 
 @dataclass(frozen=True)
 class Place:
-    """A file that a user names: its name, and the command that reads it."""
+    """A file that a user names: its name, and the command that reads it (``World.arguments``)."""
 
     file: str
-    command: Callable[[World, Path, Path], list[str]]
-    """(world, the file, a new folder for the output) -> arguments."""
+    command: str
 
 
-def _cv(*more: str) -> list[str]:
-    return ["cv", *tiny_network(steps=1), "--set", "split.folds=2", *more]
-
-
-def _data(w: World) -> list[str]:
-    return ["--dataset", "phantom", "--data-root", str(w.data)]
-
-
-def _image(w: World) -> str:
-    return str(min((w.root / "new").rglob("*.png")))
-
-
-def _score(w: World, out: Path, *more: str) -> list[str]:
-    base = ["score", "--model", str(w.run), "--fold", "0", "--workers", "1", "--out", str(out)]
-    return [*base, *([] if "--input" in more else ["--input", _image(w)]), *more]
-
-
-def _labels(command: str) -> Callable[[World, Path, Path], list[str]]:
-    target = "out.json" if command == "recalibrate" else "out"
-    return lambda w, f, out: [command, str(w.scores), "--labels", str(f), "--out", str(out / target)]
-
-
-_TO = ("--to", "A@127.0.0.1:9")
-_STOW = ("--stow", "https://127.0.0.1:9/dicom-web")
-PLACES: dict[str, Place] = {
-    "cv --recipe": Place("r.yaml", lambda w, f, out: _cv(*_data(w), "--recipe", str(f), "--out", str(out))),
-    "cv --keep-list": Place("keep.csv", lambda w, f, out: _cv(*_data(w), "--keep-list", str(f), "--out", str(out))),
-    "cv --folds": Place("folds.csv", lambda w, f, out: _cv(*_data(w), "--folds", str(f), "--out", str(out))),
-    "cv --manifest": Place(
-        "m.parquet", lambda w, f, out: _cv("--manifest", str(f), "--data-root", str(w.data), "--out", str(out))
-    ),
-    "cv --dataset CARD": Place(
-        "own.md", lambda w, f, out: _cv("--dataset", str(f), "--data-root", str(w.data), "--out", str(out))
-    ),
-    "cv, table of the data set": Place(
-        "phantom.csv",
-        lambda w, f, out: _cv("--dataset", "phantom", "--data-root", str(f.parent), "--out", str(out)),
-    ),
-    "cv --weights .safetensors": Place(
-        "w.safetensors", lambda w, f, out: _cv(*_data(w), "--weights", str(f), "--out", str(out))
-    ),
-    "cv --weights .pth": Place("w.pth", lambda w, f, out: _cv(*_data(w), "--weights", str(f), "--out", str(out))),
-    "cv --weights .npz": Place("w.npz", lambda w, f, out: _cv(*_data(w), "--weights", str(f), "--out", str(out))),
-    "pretrain --recipe": Place("r.yaml", lambda w, f, out: ["pretrain", "--recipe", str(f), "--out", str(out)]),
+PLACES = {
+    "cv --recipe": Place("r.yaml", "CV DATA --recipe {file} --out {out}"),
+    "cv --keep-list": Place("keep.csv", "CV DATA --keep-list {file} --out {out}"),
+    "cv --folds": Place("folds.csv", "CV DATA --folds {file} --out {out}"),
+    "cv --manifest": Place("m.parquet", "CV --manifest {file} --data-root {data} --out {out}"),
+    "cv --dataset CARD": Place("own.md", "CV --dataset {file} --data-root {data} --out {out}"),
+    "cv, table of the data set": Place("phantom.csv", "CV --dataset phantom --data-root {folder} --out {out}"),
+    "cv --weights .safetensors": Place("w.safetensors", "CV DATA --weights {file} --out {out}"),
+    "cv --weights .pth": Place("w.pth", "CV DATA --weights {file} --out {out}"),
+    "cv --weights .npz": Place("w.npz", "CV DATA --weights {file} --out {out}"),
+    "pretrain --recipe": Place("r.yaml", "pretrain --recipe {file} --out {out}"),
     "pretrain source.coarse": Place(
         "coarse.csv",
-        lambda w, f, out: [
-            *("pretrain", "--recipe", "mae2022_vit", "--source", "folder", "--path", str(w.data)),
-            *("--set", f"source.coarse={f}", "--out", str(out)),
-        ],
+        "pretrain --recipe mae2022_vit --source folder --path {data} --set source.coarse={file} --out {out}",
     ),
     "pretrain --source shards": Place(
-        "a-000000.tar",
-        lambda w, f, out: [
-            *("pretrain", "--recipe", "mae2022_vit", "--source", "shards", "--path", str(f), "--out", str(out)),
-        ],
+        "a-000000.tar", "pretrain --recipe mae2022_vit --source shards --path {file} --out {out}"
     ),
-    "transfer --recipe": Place("r.yaml", lambda w, f, out: ["transfer", "--recipe", str(f), "--out", str(out)]),
-    "study FILE": Place("s.yaml", lambda w, f, out: ["study", "run", str(f), "--dry-run", "--out", str(out)]),
-    "shape fit TABLE": Place("t.csv", lambda w, f, out: ["shape", "fit", str(f), "--out", str(out)]),
-    "shape predict FIT": Place("f.json", lambda w, f, out: ["shape", "predict", str(f), "--flops", "1e15"]),
-    "shape predict --like": Place(
-        "s.yaml", lambda w, f, out: ["shape", "predict", str(w.root / "fit.json"), "--flops", "1e15", "--like", str(f)]
-    ),
-    "data info CARD": Place("own.md", lambda w, f, out: ["data", "info", str(f)]),
-    "data split --keep-list": Place(
-        "keep.csv", lambda w, f, out: ["data", "split", *_data(w), "--keep-list", str(f), "--out", str(out / "f.csv")]
-    ),
-    "data split --manifest": Place(
-        "m.parquet", lambda w, f, out: ["data", "split", "--manifest", str(f), "--out", str(out / "f.csv")]
-    ),
-    "data coarse --wordnet": Place(
-        "data.noun", lambda w, f, out: ["data", "coarse", "--wordnet", str(f), "--out", str(out / "c.csv")]
-    ),
-    "models pin --file": Place("pins.yaml", lambda w, f, out: ["models", "pin", "vit_b16", "--file", str(f)]),
+    "transfer --recipe": Place("r.yaml", "transfer --recipe {file} --out {out}"),
+    "study FILE": Place("s.yaml", "study run {file} --dry-run --out {out}"),
+    "shape fit TABLE": Place("t.csv", "shape fit {file} --out {out}"),
+    "shape predict FIT": Place("f.json", "shape predict {file} --flops 1e15"),
+    "shape predict --like": Place("s.yaml", "shape predict {root}/fit.json --flops 1e15 --like {file}"),
+    "data info CARD": Place("own.md", "data info {file}"),
+    "data split --keep-list": Place("keep.csv", "data split DATA --keep-list {file} --out {out}/f.csv"),
+    "data split --manifest": Place("m.parquet", "data split --manifest {file} --out {out}/f.csv"),
+    "data coarse --wordnet": Place("data.noun", "data coarse --wordnet {file} --out {out}/c.csv"),
+    "models pin --file": Place("pins.yaml", "models pin vit_b16 --file {file}"),
     "models export --base": Place(
-        "w.safetensors",
-        lambda w, f, out: [
-            *("models", "export", f"{w.run}/fold-0", "--format", "safetensors", "--out", str(out), "--base", str(f)),
-        ],
+        "w.safetensors", "models export {run}/fold-0 --format safetensors --out {out} --base {file}"
     ),
-    "report --answers": Place("a.yaml", lambda w, f, out: ["report", str(w.run), "--answers", str(f)]),
-    "evaluate TABLE": Place("t.csv", lambda w, f, out: ["evaluate", str(f), "--out", str(out)]),
-    "evaluate TABLE.parquet": Place("t.parquet", lambda w, f, out: ["evaluate", str(f), "--out", str(out)]),
-    "evaluate --manifest": Place(
-        "m.csv", lambda w, f, out: ["evaluate", str(w.run), "--manifest", str(f), "--out", str(out)]
-    ),
-    "evaluate --manifest .parquet": Place(
-        "m.parquet", lambda w, f, out: ["evaluate", str(w.run), "--manifest", str(f), "--out", str(out)]
-    ),
-    "evaluate --metadata": Place(
-        "model.json",
-        lambda w, f, out: [
-            *("evaluate", str(w.scores), "--labels", str(w.root / "labels.csv"), "--metadata", str(f)),
-            *("--out", str(out)),
-        ],
-    ),
-    "evaluate --calibration": Place(
-        "c.json",
-        lambda w, f, out: [
-            *("evaluate", str(w.scores), "--labels", str(w.root / "labels.csv"), "--calibration", str(f)),
-            *("--out", str(out)),
-        ],
-    ),
-    "evaluate --labels .csv": Place("l.csv", _labels("evaluate")),
-    "evaluate --labels .xlsx": Place("l.xlsx", _labels("evaluate")),
-    "evaluate --labels .parquet": Place("l.parquet", _labels("evaluate")),
-    "evaluate --key": Place(
-        "k.key",
-        lambda w, f, out: [
-            *("evaluate", str(w.scores), "--labels", str(w.root / "labels.csv"), "--key", str(f)),
-            *("--join", "name=path", "--out", str(out)),
-        ],
-    ),
-    "recalibrate --labels .csv": Place("l.csv", _labels("recalibrate")),
-    "compare RUN TABLE": Place("t.csv", lambda w, f, out: ["compare", str(w.run), str(f), "--out", str(out)]),
-    "plan validation --like": Place(
-        "t.csv", lambda w, f, out: ["plan", "validation", "--like", str(f), "--out", str(out)]
-    ),
-    "score --input FILE": Place("i.png", lambda w, f, out: _score(w, out, "--input", str(f))),
-    "score --input FOLDER": Place("i.png", lambda w, f, out: _score(w, out, "--input", str(f.parent))),
-    "score --input .dcm": Place("i.dcm", lambda w, f, out: _score(w, out, "--input", str(f))),
-    "score --input LIST.csv": Place("l.csv", lambda w, f, out: _score(w, out, "--input", str(f))),
-    "score --input LIST.xlsx": Place("l.xlsx", lambda w, f, out: _score(w, out, "--input", str(f))),
-    "score --input ZIP": Place("a.zip", lambda w, f, out: _score(w, out, "--input", str(f))),
-    "score --input DICOMDIR": Place("DICOMDIR", lambda w, f, out: _score(w, out, "--input", str(f))),
-    "score --calibration": Place("c.json", lambda w, f, out: _score(w, out, "--calibration", str(f))),
-    "score --key": Place("k.key", lambda w, f, out: _score(w, out, "--key", str(f))),
-    "score --link": Place("link.csv", lambda w, f, out: _score(w, out, "--link", str(f))),
-    "score --audit-log": Place("log.jsonl", lambda w, f, out: _score(w, out, "--audit-log", str(f))),
-    "score --model FILE": Place(
-        "m.safetensors",
-        lambda w, f, out: ["score", "--model", str(f), "--input", _image(w), "--out", str(out), "--workers", "1"],
-    ),
-    "dicom send FILE": Place("i.dcm", lambda w, f, out: ["dicom", "send", str(f), "--to", "A@127.0.0.1:9"]),
-    "dicom send FOLDER": Place("i.dcm", lambda w, f, out: ["dicom", "send", str(f.parent), "--to", "A@127.0.0.1:9"]),
-    "dicom send --record": Place(
-        "sent.csv", lambda w, f, out: ["dicom", "send", str(w.root / "dicom"), *_TO, "--record", str(f)]
-    ),
-    "dicom send --tls-ca": Place(
-        "ca.pem", lambda w, f, out: ["dicom", "send", str(w.root / "dicom"), *_TO, "--tls-ca", str(f)]
-    ),
+    "report --answers": Place("a.yaml", "report {run} --answers {file}"),
+    "evaluate TABLE": Place("t.csv", "evaluate {file} --out {out}"),
+    "evaluate TABLE.parquet": Place("t.parquet", "evaluate {file} --out {out}"),
+    "evaluate --manifest": Place("m.csv", "evaluate {run} --manifest {file} --out {out}"),
+    "evaluate --manifest .parquet": Place("m.parquet", "evaluate {run} --manifest {file} --out {out}"),
+    "evaluate --metadata": Place("model.json", "EVALUATE --metadata {file} --out {out}"),
+    "evaluate --calibration": Place("c.json", "EVALUATE --calibration {file} --out {out}"),
+    "evaluate --labels .csv": Place("l.csv", "evaluate {scores} --labels {file} --out {out}/out"),
+    "evaluate --labels .xlsx": Place("l.xlsx", "evaluate {scores} --labels {file} --out {out}/out"),
+    "evaluate --labels .parquet": Place("l.parquet", "evaluate {scores} --labels {file} --out {out}/out"),
+    "evaluate --key": Place("k.key", "EVALUATE --key {file} --join name=path --out {out}"),
+    "recalibrate --labels .csv": Place("l.csv", "recalibrate {scores} --labels {file} --out {out}/out.json"),
+    "compare RUN TABLE": Place("t.csv", "compare {run} {file} --out {out}"),
+    "plan validation --like": Place("t.csv", "plan validation --like {file} --out {out}"),
+    "score --input FILE": Place("i.png", "SCORE --input {file}"),
+    "score --input FOLDER": Place("i.png", "SCORE --input {folder}"),
+    "score --input .dcm": Place("i.dcm", "SCORE --input {file}"),
+    "score --input LIST.csv": Place("l.csv", "SCORE --input {file}"),
+    "score --input LIST.xlsx": Place("l.xlsx", "SCORE --input {file}"),
+    "score --input ZIP": Place("a.zip", "SCORE --input {file}"),
+    "score --input DICOMDIR": Place("DICOMDIR", "SCORE --input {file}"),
+    "score --calibration": Place("c.json", "SCORE --input {image} --calibration {file}"),
+    "score --key": Place("k.key", "SCORE --input {image} --key {file}"),
+    "score --link": Place("link.csv", "SCORE --input {image} --link {file}"),
+    "score --audit-log": Place("log.jsonl", "SCORE --input {image} --audit-log {file}"),
+    "score --model FILE": Place("m.safetensors", "score --model {file} --input {image} --out {out} --workers 1"),
+    "dicom send FILE": Place("i.dcm", "dicom send {file} --to A@127.0.0.1:9"),
+    "dicom send FOLDER": Place("i.dcm", "dicom send {folder} --to A@127.0.0.1:9"),
+    "dicom send --record": Place("sent.csv", "dicom send {root}/dicom --to A@127.0.0.1:9 --record {file}"),
+    "dicom send --tls-ca": Place("ca.pem", "dicom send {root}/dicom --to A@127.0.0.1:9 --tls-ca {file}"),
     "dicom send --token-file": Place(
-        "token", lambda w, f, out: ["dicom", "send", str(w.root / "dicom"), *_STOW, "--token-file", str(f)]
+        "token", "dicom send {root}/dicom --stow https://127.0.0.1:9/dicom-web --token-file {file}"
     ),
-    "node doctor": Place("node.yaml", lambda w, f, out: ["node", "doctor", str(f)]),
-    "node status": Place("node.yaml", lambda w, f, out: ["node", "status", str(f)]),
-    "node mercure task": Place(
-        "task.json",
-        lambda w, f, out: ["node", "mercure", "--in", str(f.parent), "--out", str(out), "--model", str(w.run)],
-    ),
-    "explain RUN/run.json": Place("run.json", lambda w, f, out: ["explain", str(f), "--out", str(out)]),
-    "test MODEL=FILE": Place(
-        "w.pth",
-        lambda w, f, out: ["test", f"vit_b16={f}", "--source", "folder", "--path", str(w.data), "--out", str(out)],
-    ),
+    "node doctor": Place("node.yaml", "node doctor {file}"),
+    "node status": Place("node.yaml", "node status {file}"),
+    "node mercure task": Place("task.json", "node mercure --in {folder} --out {out} --model {run}"),
+    "explain RUN/run.json": Place("run.json", "explain {file} --out {out}"),
+    "test MODEL=FILE": Place("w.pth", "test vit_b16={file} --source folder --path {data} --out {out}"),
 }
 """Name -> a file that a command reads."""
 
@@ -204,6 +116,6 @@ def new_file(world: World, place: Place) -> Path:
 
 def run_on_file(world: World, place: Place, file: Path, options: Options, kind: str, name: str) -> Ended:
     """Run the command of a place; the data, the scores and the files of others must not change."""
-    arguments = place.command(world, file, world.case / "out")
+    arguments = world.arguments(place.command, file)
     outside = (world.outside, world.data, world.scores)
     return run_command(arguments, folder=world.case, outside=outside, kind=kind, name=name, **options.limits)

@@ -24,7 +24,13 @@ from benchmarks.fuzzing.child import Ended, run_apart
 from benchmarks.fuzzing.harness import Options, Rng
 from benchmarks.fuzzing.mutations import MUTATIONS
 
-Attack = Callable[[Path], Path]
+Attack = Callable[[Path], bytes | None]
+"""Writes a file, or returns its bytes."""
+_FILES = {
+    **{"csv": "a.csv", "parquet": "a.parquet", "xlsx": "a.xlsx", "zip": "a.zip", "dicomdir": "DICOMDIR"},
+    **{"recipe": "a.yaml", "card": "a.md", "pth": "a.pth", "npz": "a.npz", "safetensors": "a.safetensors"},
+}
+"""Kind of a file -> its name."""
 
 
 # Healthy files.
@@ -38,7 +44,7 @@ def healthy() -> dict[str, tuple[str, bytes]]:
     from safetensors.torch import save
 
     table = pd.DataFrame({"path": ["a.png", "b.png"], "frame": ["0", ""], "patient_id": ["p1", "p2"]})
-    parquet, book, archive, weights, arrays, dicomdir = (io.BytesIO() for _ in range(6))
+    parquet, book, archive, weights, arrays = (io.BytesIO() for _ in range(5))
     table.to_parquet(parquet)
     sheet = openpyxl.Workbook()
     for row in [list(table.columns), *table.to_numpy().tolist()]:
@@ -51,7 +57,6 @@ def healthy() -> dict[str, tuple[str, bytes]]:
     torch.save({"model": state, "epoch": 3}, weights)
     named: dict[str, Any] = {"head/kernel": np.zeros((4, 3), np.float32)}
     np.savez(arrays, **named)
-    _write_index(dicomdir, [b"IMAGES\\IM1", b"IMAGES\\IM2"])
     recipe = "model:\n  name: vit_ti16\ntrain:\n  steps: 10\noptim: &o\n  lr: 1.0e-3\n"
     card = (Path(__file__).parents[2] / "data_cards" / "busi.md").read_bytes()
     return {
@@ -59,7 +64,7 @@ def healthy() -> dict[str, tuple[str, bytes]]:
         "parquet": ("list.parquet", parquet.getvalue()),
         "xlsx": ("list.xlsx", book.getvalue()),
         "zip": ("export.zip", archive.getvalue()),
-        "dicomdir": ("DICOMDIR", dicomdir.getvalue()),
+        "dicomdir": ("DICOMDIR", _index([b"IMAGES\\IM1", b"IMAGES\\IM2"])),
         "recipe": ("recipe.yaml", recipe.encode()),
         "card": ("card.md", card),
         "pth": ("w.pth", weights.getvalue()),
@@ -68,7 +73,7 @@ def healthy() -> dict[str, tuple[str, bytes]]:
     }
 
 
-def _write_index(file: io.BytesIO, references: list[bytes], syntax: str = "1.2.840.10008.1.2.1") -> None:
+def _index(references: list[bytes], syntax: str = "1.2.840.10008.1.2.1") -> bytes:
     from pydicom.dataset import Dataset, FileMetaDataset
     from pydicom.filewriter import dcmwrite
     from pydicom.uid import UID
@@ -98,311 +103,268 @@ def _write_index(file: io.BytesIO, references: list[bytes], syntax: str = "1.2.8
         start = start[: at - 2] + struct.pack("<H", len(new)) + new + start[at + len(old) :]
         (length,) = struct.unpack_from("<I", start, 140)
         start = start[:140] + struct.pack("<I", length + len(new) - len(old)) + start[144:]
-    file.write(start + body)
+    return start + body
 
 
 # Attacks: each writes a file into a folder, and returns its path.
 
 
-def attacks() -> dict[str, tuple[str, Attack]]:
+def attacks() -> dict[str, tuple[str, Callable[[Path], Path]]]:
     """Return the attacks: name -> (kind, function that writes the file)."""
-    found: dict[str, tuple[str, Attack]] = {}
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import torch
+
+    found: dict[str, tuple[str, Callable[[Path], Path]]] = {}
 
     def attack(kind: str) -> Callable[[Attack], Attack]:
         def note(function: Attack) -> Attack:
-            found[function.__name__] = (kind, function)
+            def written(folder: Path) -> Path:
+                path = folder / _FILES[kind]
+                if (content := function(path)) is not None:
+                    path.write_bytes(content)
+                return path
+
+            found[function.__name__] = (kind, written)
             return function
 
         return note
 
-    def text(kind: str, name: str, file: str, content: str | bytes) -> None:
+    def text(kind: str, name: str, content: str | bytes) -> None:
         raw = content.encode() if isinstance(content, str) else content
-        found[name] = (kind, lambda folder: _put(folder / file, raw))
+        found[name] = (kind, lambda folder: _put(folder / _FILES[kind], raw))
 
     @attack("zip")
-    def zip_of_equal_names(folder: Path) -> Path:
-        with warnings.catch_warnings(), zipfile.ZipFile(folder / "a.zip", "w") as archive:
+    def zip_of_equal_names(path: Path) -> None:
+        with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
             warnings.simplefilter("ignore")
             for _ in range(16_000):
                 archive.writestr("IM1", b"x")
-        return folder / "a.zip"
 
     @attack("zip")
-    def zip_of_long_names(folder: Path) -> Path:
-        with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+    def zip_of_long_names(path: Path) -> None:
+        with zipfile.ZipFile(path, "w") as archive:
             for number in range(200):
                 archive.writestr(("a1" * 30_000) + str(number), b"x")
-        return folder / "a.zip"
 
     @attack("zip")
-    def zip_with_commands_in_names(folder: Path) -> Path:
-        with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+    def zip_with_commands_in_names(path: Path) -> None:
+        with zipfile.ZipFile(path, "w") as archive:
             for name in ("\x1b[2Ja", "../../../x", "/etc/x", "a\nb", "C:\\x", "\u202egpj", "CON"):
                 archive.writestr(name, b"x")
-        return folder / "a.zip"
 
     @attack("zip")
-    def zip_with_an_lzma_dictionary(folder: Path) -> Path:
-        with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_LZMA) as archive:
+    def zip_with_an_lzma_dictionary(path: Path) -> bytes:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
             archive.writestr("a", bytes(1000))
-        raw = bytearray((folder / "a.zip").read_bytes())
+        raw = bytearray((path).read_bytes())
         at = raw.index(b"a", 30) + 1
         raw[at + 5 : at + 9] = b"\xff\xff\xff\xff"  # a dictionary of 4 GB
-        return _put(folder / "a.zip", bytes(raw))
+        return bytes(raw)
 
     @attack("zip")
-    def zip_bomb(folder: Path) -> Path:
-        with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+    def zip_bomb(path: Path) -> None:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for number in range(40):
                 archive.writestr(str(number), bytes(40_000_000))
-        return folder / "a.zip"
 
     @attack("parquet")
-    def parquet_of_one_long_text(folder: Path) -> Path:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+    def parquet_of_one_long_text(path: Path) -> None:
         texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(500_000, np.int32)), pa.array(["p" * 10_000]))
-        pq.write_table(pa.table({"path": texts}), folder / "a.parquet")
-        return folder / "a.parquet"
+        pq.write_table(pa.table({"path": texts}), path)
 
     @attack("parquet")
-    def parquet_of_many_rows(folder: Path) -> Path:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.table({"path": pa.nulls(50_000_000, pa.string())}), folder / "a.parquet")
-        return folder / "a.parquet"
+    def parquet_of_many_rows(path: Path) -> None:
+        pq.write_table(pa.table({"path": pa.nulls(50_000_000, pa.string())}), path)
 
     @attack("parquet")
-    def parquet_of_many_columns(folder: Path) -> Path:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.table({f"c{number}": ["x"] for number in range(20_000)}), folder / "a.parquet")
-        return folder / "a.parquet"
+    def parquet_of_many_columns(path: Path) -> None:
+        pq.write_table(pa.table({f"c{number}": ["x"] for number in range(20_000)}), path)
 
     @attack("parquet")
-    def parquet_of_nested_lists(folder: Path) -> Path:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.table({"path": [[["a"] * 50] * 50] * 500}), folder / "a.parquet")
-        return folder / "a.parquet"
+    def parquet_of_nested_lists(path: Path) -> None:
+        pq.write_table(pa.table({"path": [[["a"] * 50] * 50] * 500}), path)
 
     @attack("xlsx")
-    def xlsx_of_many_rows(folder: Path) -> Path:
+    def xlsx_of_many_rows(path: Path) -> None:
         rows = b"".join(b'<row r="%d"><c r="A%d"><v>1</v></c></row>' % (k, k) for k in range(1, 900_000))
-        return _book(folder / "a.xlsx", rows)
+        _book(path, rows)
 
     @attack("xlsx")
-    def xlsx_of_the_last_column(folder: Path) -> Path:
-        return _book(
-            folder / "a.xlsx",
+    def xlsx_of_the_last_column(path: Path) -> None:
+        _book(
+            path,
             b"".join(b'<row r="%d"><c r="XFD%d"><v>1</v></c></row>' % (k, k) for k in range(1, 60_000)),
         )
 
     @attack("xlsx")
-    def xlsx_of_the_last_row(folder: Path) -> Path:
-        return _book(folder / "a.xlsx", b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>')
+    def xlsx_of_the_last_row(path: Path) -> None:
+        _book(path, b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>')
 
     @attack("xlsx")
-    def xlsx_that_unpacks_to_much(folder: Path) -> Path:
-        return _book(folder / "a.xlsx", b" " * 300_000_000)
+    def xlsx_that_unpacks_to_much(path: Path) -> None:
+        _book(path, b" " * 300_000_000)
 
     @attack("xlsx")
-    def xlsx_of_entities(folder: Path) -> Path:
+    def xlsx_of_entities(path: Path) -> None:
         entities = b"".join(b'<!ENTITY e%d "%s">' % (k, b"&e%d;" % (k - 1) * 10) for k in range(1, 10))
         head = b'<?xml version="1.0"?><!DOCTYPE w [<!ENTITY e0 "lollollol">' + entities + b"]>"
         cell = b'<row r="1"><c r="A1" t="inlineStr"><is><t>&e9;</t></is></c></row>'
-        return _book(folder / "a.xlsx", cell, head)
+        _book(path, cell, head)
 
     @attack("xlsx")
-    def xlsx_with_a_huge_number(folder: Path) -> Path:
-        return _book(folder / "a.xlsx", b'<row r="1"><c r="A1"><v>' + b"9" * 50_000 + b"</v></c></row>")
+    def xlsx_with_a_huge_number(path: Path) -> None:
+        _book(path, b'<row r="1"><c r="A1"><v>' + b"9" * 50_000 + b"</v></c></row>")
 
     @attack("xlsx")
-    def xlsx_with_a_huge_row_number(folder: Path) -> Path:
-        return _book(folder / "a.xlsx", b'<row r="' + b"9" * 6_000 + b'"><c r="A1"><v>1</v></c></row>')
+    def xlsx_with_a_huge_row_number(path: Path) -> None:
+        _book(path, b'<row r="' + b"9" * 6_000 + b'"><c r="A1"><v>1</v></c></row>')
 
     @attack("dicomdir")
-    def dicomdir_deflated(folder: Path) -> Path:
-        content = io.BytesIO()
-        _write_index(content, [b"A"] * 1_500_000, "1.2.840.10008.1.2.1.99")
-        return _put(folder / "DICOMDIR", content.getvalue())
+    def dicomdir_deflated(path: Path) -> bytes:
+        return _index([b"A"] * 1_500_000, "1.2.840.10008.1.2.1.99")
 
     @attack("dicomdir")
-    def dicomdir_of_many(folder: Path) -> Path:
-        content = io.BytesIO()
-        _write_index(content, [b"IM%d" % number for number in range(4_000)])
-        return _put(folder / "DICOMDIR", content.getvalue())
+    def dicomdir_of_many(path: Path) -> bytes:
+        return _index([b"IM%d" % number for number in range(4_000)])
 
     @attack("dicomdir")
-    def dicomdir_that_climbs(folder: Path) -> Path:
-        content = io.BytesIO()
-        _write_index(content, [b"..\\..\\..\\etc\\passwd", b"/etc/passwd", b"C:\\x", b"\x1b[2J", b"A\0B"])
-        return _put(folder / "DICOMDIR", content.getvalue())
+    def dicomdir_that_climbs(path: Path) -> bytes:
+        return _index([b"..\\..\\..\\etc\\passwd", b"/etc/passwd", b"C:\\x", b"\x1b[2J", b"A\0B"])
 
     @attack("dicomdir")
-    def dicomdir_nested(folder: Path) -> Path:
-        content = io.BytesIO()
-        _write_index(content, [b"A"])
-        start = content.getvalue()[: content.getvalue().index(struct.pack("<HH", 4, 0x1220))]
+    def dicomdir_nested(path: Path) -> bytes:
+        start, _, _ = _index([b"A"]).partition(struct.pack("<HH", 4, 0x1220))
         deep = struct.pack("<HH2sHI", 4, 0x1220, b"SQ", 0, 0xFFFFFFFF) + struct.pack("<HHI", 0xFFFE, 0xE000, 0xFFFFFFFF)
-        return _put(folder / "DICOMDIR", start + deep * 20_000)
+        return start + deep * 20_000
 
-    text("csv", "csv_of_many_columns", "a.csv", "," * 500_000 + "\n1\n")
-    text("csv", "csv_of_short_rows_below_a_long_header", "a.csv", "path" + ",b" * 9_000 + "\n" + "1\n" * 400_000)
-    text("csv", "csv_of_one_cell", "a.csv", "path\n" + "x" * 20_000_000)
-    text("csv", "csv_of_one_open_quote", "a.csv", 'path\n"' + "x\n" * 2_000_000)
-    text("csv", "csv_of_quotes", "a.csv", "path\n" + '"' * 2_000_000)
-    text("csv", "csv_of_nothing", "a.csv", "path\n" + "\n" * 5_000_000)
-    text("csv", "csv_of_zeros", "a.csv", bytes(3_000_000))
-    text("csv", "csv_of_commands", "a.csv", "path,frame\n\x1b[2J,0\n../../x,1\n")
-    text("csv", "csv_of_a_frame_of_many_digits", "a.csv", "path,frame\na," + "9" * 5_000 + "\n")
-    text("csv", "csv_of_equal_headers", "a.csv", ",".join(["path"] * 5_000) + "\nx\n")
-    text("csv", "csv_of_equal_rows", "a.csv", "path,frame\n" + "".join(f"a,{n}\n" for n in range(10_000)))
+    text("csv", "csv_of_many_columns", "," * 500_000 + "\n1\n")
+    text("csv", "csv_of_short_rows_below_a_long_header", "path" + ",b" * 9_000 + "\n" + "1\n" * 400_000)
+    text("csv", "csv_of_one_cell", "path\n" + "x" * 20_000_000)
+    text("csv", "csv_of_one_open_quote", 'path\n"' + "x\n" * 2_000_000)
+    text("csv", "csv_of_quotes", "path\n" + '"' * 2_000_000)
+    text("csv", "csv_of_nothing", "path\n" + "\n" * 5_000_000)
+    text("csv", "csv_of_zeros", bytes(3_000_000))
+    text("csv", "csv_of_commands", "path,frame\n\x1b[2J,0\n../../x,1\n")
+    text("csv", "csv_of_a_frame_of_many_digits", "path,frame\na," + "9" * 5_000 + "\n")
+    text("csv", "csv_of_equal_headers", ",".join(["path"] * 5_000) + "\nx\n")
+    text("csv", "csv_of_equal_rows", "path,frame\n" + "".join(f"a,{n}\n" for n in range(10_000)))
     chain = "".join(f"  {b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
-    text("recipe", "yaml_bomb", "a.yaml", "train:\n  a: &a [x,x,x,x,x,x,x,x,x]\n" + chain)
+    text("recipe", "yaml_bomb", "train:\n  a: &a [x,x,x,x,x,x,x,x,x]\n" + chain)
     merges = "".join(f"{b}: &{b}\n  <<: [{','.join([f'*{a}'] * 30)}]\n" for a, b in zip("abcde", "bcdef", strict=True))
-    text("recipe", "yaml_of_merges", "a.yaml", "a: &a {x: 1}\n" + merges)
-    text("recipe", "yaml_that_holds_itself", "a.yaml", "train: &a\n  b: *a\n")
-    text("recipe", "yaml_key_that_holds_itself", "a.yaml", "&a ? *a\n: 1\n")
-    text("recipe", "yaml_of_many_digits", "a.yaml", "train: {steps: " + "9" * 5_000 + "}\n")
-    text("recipe", "yaml_of_many_hexadecimal_digits", "a.yaml", "train: {steps: 0x" + "f" * 5_000 + "}\n")
-    text("recipe", "yaml_of_sixties", "a.yaml", "train: {steps: " + ":".join(["1"] * 5_000) + "}\n")
-    text("recipe", "yaml_of_brackets", "a.yaml", "[" * 100_000)
-    text("recipe", "yaml_of_braces", "a.yaml", "{a: " * 50_000)
-    text("recipe", "yaml_of_dashes", "a.yaml", "- " * 90_000)
-    text("recipe", "yaml_of_one_word", "a.yaml", "x" * 5_000_000)
-    text("recipe", "yaml_of_a_long_key", "a.yaml", "x" * 150_000 + ": 1\n")
-    text("recipe", "yaml_of_code", "a.yaml", "train: !!python/object/apply:os.system [touch x]\n")
-    text("recipe", "yaml_of_a_bad_date", "a.yaml", "train: {steps: 2001-99-99}\n")
-    text("recipe", "yaml_of_commands", "a.yaml", 'train: {"\\e[2J": 1}\n')
-    text("recipe", "yaml_of_infinities", "a.yaml", "train: {steps: .inf}\noptim: {lr: .nan}\n")
-    text("recipe", "yaml_of_wrong_kinds", "a.yaml", "train: [1]\nmodel: 3\noptim: null\n")
-    text("recipe", "yaml_of_numbers_as_keys", "a.yaml", "1: 2\n2.5: {3: 4}\nnull: 1\n")
-    text("recipe", "yaml_of_a_network_of_a_million_layers", "a.yaml", "model: {name: vit, vit: {depth: 1000000}}\n")
-    text("recipe", "yaml_of_invalid_text", "a.yaml", b"train: \xff\xfe\n")
-    text("card", "card_of_a_bomb", "a.md", "---\nname: &a [x,x,x,x,x,x,x,x,x]\n" + chain.replace("  ", "") + "---\n")
-    text("card", "card_of_many_digits", "a.md", "---\nclasses: {a: " + "9" * 5_000 + "}\n---\n")
+    text("recipe", "yaml_of_merges", "a: &a {x: 1}\n" + merges)
+    text("recipe", "yaml_that_holds_itself", "train: &a\n  b: *a\n")
+    text("recipe", "yaml_key_that_holds_itself", "&a ? *a\n: 1\n")
+    text("recipe", "yaml_of_many_digits", "train: {steps: " + "9" * 5_000 + "}\n")
+    text("recipe", "yaml_of_many_hexadecimal_digits", "train: {steps: 0x" + "f" * 5_000 + "}\n")
+    text("recipe", "yaml_of_sixties", "train: {steps: " + ":".join(["1"] * 5_000) + "}\n")
+    text("recipe", "yaml_of_brackets", "[" * 100_000)
+    text("recipe", "yaml_of_braces", "{a: " * 50_000)
+    text("recipe", "yaml_of_dashes", "- " * 90_000)
+    text("recipe", "yaml_of_one_word", "x" * 5_000_000)
+    text("recipe", "yaml_of_a_long_key", "x" * 150_000 + ": 1\n")
+    text("recipe", "yaml_of_code", "train: !!python/object/apply:os.system [touch x]\n")
+    text("recipe", "yaml_of_a_bad_date", "train: {steps: 2001-99-99}\n")
+    text("recipe", "yaml_of_commands", 'train: {"\\e[2J": 1}\n')
+    text("recipe", "yaml_of_infinities", "train: {steps: .inf}\noptim: {lr: .nan}\n")
+    text("recipe", "yaml_of_wrong_kinds", "train: [1]\nmodel: 3\noptim: null\n")
+    text("recipe", "yaml_of_numbers_as_keys", "1: 2\n2.5: {3: 4}\nnull: 1\n")
+    text("recipe", "yaml_of_a_network_of_a_million_layers", "model: {name: vit, vit: {depth: 1000000}}\n")
+    text("recipe", "yaml_of_invalid_text", b"train: \xff\xfe\n")
+    text("card", "card_of_a_bomb", "---\nname: &a [x,x,x,x,x,x,x,x,x]\n" + chain.replace("  ", "") + "---\n")
+    text("card", "card_of_many_digits", "---\nclasses: {a: " + "9" * 5_000 + "}\n---\n")
 
     @attack("pth")
-    def pth_that_holds_itself(folder: Path) -> Path:
-        import torch
-
+    def pth_that_holds_itself(path: Path) -> None:
         table: dict[str, Any] = {}
         table["model"] = table
-        torch.save(table, folder / "a.pth")
-        return folder / "a.pth"
+        torch.save(table, path)
 
     @attack("pth")
-    def pth_of_complex_numbers(folder: Path) -> Path:
-        import torch
-
-        torch.save({"norm.weight": torch.ones(4, dtype=torch.complex64)}, folder / "a.pth")
-        return folder / "a.pth"
+    def pth_of_complex_numbers(path: Path) -> None:
+        torch.save({"norm.weight": torch.ones(4, dtype=torch.complex64)}, path)
 
     @attack("pth")
-    def pth_of_stretched_tensors(folder: Path) -> Path:
-        import torch
-
-        torch.save({"pos_embed": torch.zeros(1).expand(1, 1_000_001, 64)}, folder / "a.pth")
-        return folder / "a.pth"
+    def pth_of_stretched_tensors(path: Path) -> None:
+        torch.save({"pos_embed": torch.zeros(1).expand(1, 1_000_001, 64)}, path)
 
     @attack("pth")
-    def pth_deflated(folder: Path) -> Path:
-        import torch
-
-        torch.save({"a": torch.zeros(80_000_000)}, folder / "b.pth")
+    def pth_deflated(path: Path) -> None:
+        torch.save({"a": torch.zeros(80_000_000)}, path.with_name("b.pth"))
         with (
-            zipfile.ZipFile(folder / "b.pth") as plain,
-            zipfile.ZipFile(folder / "a.pth", "w", 8, compresslevel=1) as out,
+            zipfile.ZipFile(path.with_name("b.pth")) as plain,
+            zipfile.ZipFile(path, "w", 8, compresslevel=1) as out,
         ):
             for info in plain.infolist():
                 with plain.open(info) as source, out.open(info.filename, "w") as target:
                     while chunk := source.read(1 << 24):
                         target.write(chunk)
-        (folder / "b.pth").unlink()
-        return folder / "a.pth"
+        (path.with_name("b.pth")).unlink()
 
     @attack("pth")
-    def pth_of_wrapped_names(folder: Path) -> Path:
-        import torch
-
-        torch.save({"module." * 200_000 + "a": torch.zeros(1)}, folder / "a.pth")
-        return folder / "a.pth"
+    def pth_of_wrapped_names(path: Path) -> None:
+        torch.save({"module." * 200_000 + "a": torch.zeros(1)}, path)
 
     @attack("pth")
-    def pth_of_odd_names(folder: Path) -> Path:
-        import torch
-
+    def pth_of_odd_names(path: Path) -> None:
         names = ["blocks." + "9" * 5_000 + ".attn.qkv.weight", "\x1b[2J", "", "." * 10_000, "a\0b", "\ud800"]
-        torch.save({name: torch.zeros(2) for name in names}, folder / "a.pth")
-        return folder / "a.pth"
+        torch.save({name: torch.zeros(2) for name in names}, path)
 
     @attack("pth")
-    def pth_of_many_tensors(folder: Path) -> Path:
-        import torch
-
+    def pth_of_many_tensors(path: Path) -> None:
         one = torch.zeros(1)
-        torch.save({f"t{number}": one for number in range(100_000)}, folder / "a.pth")
-        return folder / "a.pth"
+        torch.save({f"t{number}": one for number in range(100_000)}, path)
 
     @attack("pth")
-    def pth_that_runs_code(folder: Path) -> Path:
-        return _put(folder / "a.pth", pickle.dumps(_RunsCode(folder.parent / "the code has been run")))
+    def pth_that_runs_code(path: Path) -> bytes:
+        return pickle.dumps(_RunsCode(path.parents[1] / "the code has been run"))
 
     @attack("pth")
-    def pth_of_a_huge_bytearray(folder: Path) -> Path:
-        return _put(folder / "a.pth", b"\x80\x02c__builtin__\nbytearray\n\x8a\x06\x00\x00\x00\x00\x00\x10\x85R.")
+    def pth_of_a_huge_bytearray(path: Path) -> bytes:
+        return b"\x80\x02c__builtin__\nbytearray\n\x8a\x06\x00\x00\x00\x00\x00\x10\x85R."
 
     @attack("npz")
-    def npz_bomb(folder: Path) -> Path:
-        np.savez_compressed(folder / "a.npz", w=np.zeros(400_000_000, np.float32))
-        return folder / "a.npz"
+    def npz_bomb(path: Path) -> None:
+        np.savez_compressed(path, w=np.zeros(400_000_000, np.float32))
 
     @attack("npz")
-    def npz_that_claims_much(folder: Path) -> Path:
+    def npz_that_claims_much(path: Path) -> None:
         head = io.BytesIO()
         np.lib.format.write_array_header_1_0(
             head, {"descr": "<f4", "fortran_order": False, "shape": (250_000, 1_000_000)}
         )
-        with zipfile.ZipFile(folder / "a.npz", "w") as archive:
+        with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("w.npy", head.getvalue() + bytes(1000))
-        return folder / "a.npz"
 
     @attack("npz")
-    def npz_of_complex_numbers(folder: Path) -> Path:
-        np.savez(folder / "a.npz", w=np.zeros(3, np.complex128))
-        return folder / "a.npz"
+    def npz_of_complex_numbers(path: Path) -> None:
+        np.savez(path, w=np.zeros(3, np.complex128))
 
     @attack("npz")
-    def npz_of_objects(folder: Path) -> Path:
-        np.savez(folder / "a.npz", w=np.array([{}, []], dtype=object))
-        return folder / "a.npz"
+    def npz_of_objects(path: Path) -> None:
+        np.savez(path, w=np.array([{}, []], dtype=object))
 
     @attack("safetensors")
-    def safetensors_of_a_huge_header(folder: Path) -> Path:
-        return _put(folder / "a.safetensors", struct.pack("<Q", 1 << 60) + b"{}")
+    def safetensors_of_a_huge_header(path: Path) -> bytes:
+        return struct.pack("<Q", 1 << 60) + b"{}"
 
     @attack("safetensors")
-    def safetensors_of_a_huge_shape(folder: Path) -> Path:
-        return _safetensors(folder, {"w": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}, b"")
+    def safetensors_of_a_huge_shape(path: Path) -> bytes:
+        return _safetensors({"w": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}, b"")
 
     @attack("safetensors")
-    def safetensors_of_complex_numbers(folder: Path) -> Path:
-        return _safetensors(folder, {"w": {"dtype": "C64", "shape": [1], "data_offsets": [0, 8]}}, bytes(8))
+    def safetensors_of_complex_numbers(path: Path) -> bytes:
+        return _safetensors({"w": {"dtype": "C64", "shape": [1], "data_offsets": [0, 8]}}, bytes(8))
 
     @attack("safetensors")
-    def safetensors_of_deep_metadata(folder: Path) -> Path:
+    def safetensors_of_deep_metadata(path: Path) -> bytes:
         header = b'{"__metadata__": ' + b"[" * 50_000 + b"}"
-        return _put(folder / "a.safetensors", struct.pack("<Q", len(header)) + header)
+        return struct.pack("<Q", len(header)) + header
 
     @attack("safetensors")
-    def safetensors_of_no_elements(folder: Path) -> Path:
+    def safetensors_of_no_elements(path: Path) -> bytes:
         shape = [0, 1 << 62, 1 << 62]
-        return _safetensors(folder, {"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}, b"")
+        return _safetensors({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}, b"")
 
     return found
 
@@ -420,12 +382,12 @@ def _put(path: Path, content: bytes) -> Path:
     return path
 
 
-def _safetensors(folder: Path, header: dict[str, Any], content: bytes) -> Path:
+def _safetensors(header: dict[str, Any], content: bytes) -> bytes:
     text = json.dumps(header).encode()
-    return _put(folder / "a.safetensors", struct.pack("<Q", len(text)) + text + content)
+    return struct.pack("<Q", len(text)) + text + content
 
 
-def _book(path: Path, rows: bytes, head: bytes = b"") -> Path:
+def _book(path: Path, rows: bytes, head: bytes = b"") -> None:
     import openpyxl
 
     plain = io.BytesIO()
@@ -435,7 +397,6 @@ def _book(path: Path, rows: bytes, head: bytes = b"") -> Path:
         for name in old.namelist():
             is_sheet = name == "xl/worksheets/sheet1.xml"
             book.writestr(name, start + rows + b"</sheetData></worksheet>" if is_sheet else old.read(name))
-    return path
 
 
 def mutated(kind: str, content: bytes, rng: Rng) -> tuple[bytes, str]:

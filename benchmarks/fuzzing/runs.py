@@ -8,7 +8,7 @@ temporary files and of folders; paths that lead outside. A case is also bad if a
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -149,25 +149,19 @@ def mutate(folder: Path, rng: Rng) -> str:
 
 # Commands that read a mutated run or a mutated score folder, with their arguments.
 
-COMMANDS: dict[str, Callable[[World, Path, Path], list[str]]] = {
-    "report": lambda w, run, out: ["report", str(run), "--data-root", str(w.data), "--include-images"],
-    "report --figures": lambda w, run, out: ["report", str(run), "--figures", "svg"],
-    "evaluate": lambda w, run, out: ["evaluate", str(run), "--out", str(out)],
-    "compare": lambda w, run, out: ["compare", str(w.run), str(run), "--out", str(out)],
-    "explain": lambda w, run, out: ["explain", str(run), "--images", "1", "--data-root", str(w.data)],
-    "export": lambda w, run, out: ["models", "export", f"{run}/fold-0", "--format", "safetensors", "--out", str(out)],
-    "score": lambda w, run, out: [
-        *("score", "--input", str(min((w.root / "new").rglob("*.png"))), "--model", str(run), "--out", str(out)),
-        *("--workers", "1", "--fold", "0"),  # one network, because the networks of some folds may have no temperature
-    ],
+COMMANDS = {
+    "report": "report {file} --data-root {data} --include-images",
+    "report --figures": "report {file} --figures svg",
+    "evaluate": "evaluate {file} --out {out}",
+    "compare": "compare {run} {file} --out {out}",
+    "explain": "explain {file} --images 1 --data-root {data}",
+    "export": "models export {file}/fold-0 --format safetensors --out {out}",
+    # One network, because the networks of some folds may have no temperature.
+    "score": "score --input {image} --model {file} --out {out} --workers 1 --fold 0",
 }
-SCORED: dict[str, Callable[[World, Path, Path], list[str]]] = {
-    "evaluate --labels": lambda w, scores, out: [
-        *("evaluate", str(scores), "--labels", str(w.root / "labels.csv"), "--out", str(out)),
-    ],
-    "recalibrate": lambda w, scores, out: [
-        *("recalibrate", str(scores), "--labels", str(w.root / "labels.csv"), "--out", str(out / "calibration.json")),
-    ],
+SCORED = {
+    "evaluate --labels": "evaluate {file} --labels {root}/labels.csv --out {out}",
+    "recalibrate": "recalibrate {file} --labels {root}/labels.csv --out {out}/calibration.json",
 }
 SHARES = ["report"] * 6 + ["report --figures"] + ["evaluate"] * 4 + ["compare"] * 2
 SHARES += ["explain"] * 2 + ["export"] * 2 + ["score"] * 2 + ["evaluate --labels"] * 2 + ["recalibrate"]
@@ -189,11 +183,11 @@ def runs(root: Path, options: Options) -> Iterator[Ended]:
 def run_on_folder(world: World, command: str, rng: Rng, options: Options) -> Ended:
     """Run one command on a damaged copy of the run or of the scores."""
     shutil.rmtree(world.case, ignore_errors=True)
-    folder, out = world.case / "given", world.case / "out"
+    folder = world.case / "given"
     shutil.copytree(world.scores if command in SCORED else world.run, folder)
     (folder / "report.html").unlink(missing_ok=True)
     mutations = mutate(folder, rng)
-    arguments = {**COMMANDS, **SCORED}[command](world, folder, out)
+    arguments = world.arguments({**COMMANDS, **SCORED}[command], folder)
     limits = {**options.limits, "address_gb": options.memory_gb}
     ended = run_command(arguments, outside=(world.outside,), kind=command, name=mutations, **limits)
     page = folder / "report.html"

@@ -17,6 +17,15 @@ def tiny_network(steps: int) -> tuple[str, ...]:
     return (*network, *(word for setting in settings for word in ("--set", setting)))
 
 
+SHORT = {
+    "CV": ["cv", *tiny_network(steps=1), "--set", "split.folds=2"],
+    "DATA": ["--dataset", "phantom", "--data-root", "{data}"],
+    "SCORE": ["score", "--model", "{run}", "--fold", "0", "--workers", "1", "--out", "{out}"],
+    "EVALUATE": ["evaluate", "{scores}", "--labels", "{root}/labels.csv"],
+}
+"""Word of a command -> the words that it stands for."""
+
+
 @dataclass(frozen=True)
 class World:
     """Paths of the healthy inputs, and of the case that is run."""
@@ -27,6 +36,27 @@ class World:
     def case(self) -> Path:
         """Return the folder of the case, which the next case replaces."""
         return self.root / "case"
+
+    def arguments(self, command: str, file: Path, out: Path | None = None) -> list[str]:
+        """Return the arguments of a command: words with ``SHORT`` and the fields ``{file}``, ``{out}`` and others.
+
+        Args:
+            command: The words.
+            file: The file or folder that the command is given.
+            out: The new folder of the output; None for one in the folder of the case.
+        """
+        fields: dict[str, Path | None] = {
+            "file": file,
+            "folder": file.parent,
+            "out": out or self.case / "out",
+            "root": self.root,
+        }
+        fields |= {"data": self.data, "run": self.run, "scores": self.scores, "image": self._image}
+        return [word.format_map(fields) for short in command.split() for word in SHORT.get(short, [short])]
+
+    @property
+    def _image(self) -> Path | None:
+        return min((self.root / "new").rglob("*.png"), default=None)
 
     @property
     def data(self) -> Path:

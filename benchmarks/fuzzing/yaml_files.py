@@ -86,10 +86,8 @@ def _answers(w: World) -> Any:
 
 _PRETRAIN = Place(
     "r.yaml",
-    lambda w, f, out: [
-        *("pretrain", "--recipe", str(f), "--source", "folder", "--path", str(w.data)),
-        *("--device", "cpu", "--set", "train.batch_size=4", "--set", "train.steps=1", "--out", str(out)),
-    ],
+    "pretrain --recipe {file} --source folder --path {data} --device cpu --set train.batch_size=4 --set train.steps=1 "
+    "--out {out}",
 )
 YAML: dict[str, tuple[Place, Callable[[World], Any]]] = {
     "cv --recipe": (PLACES["cv --recipe"], _config),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from usvit.data.io import UInt8
 from usvit.data.loading.device_store import DeviceStore
 from usvit.data.loading.infinite_loader import Batch, InfiniteLoader
-from usvit.data.loading.pixel_store import PixelStore, Store, TrainBatches
+from usvit.data.loading.pixel_store import PixelStore, ShuffledRows, Store, TrainBatches
 from usvit.data.transforms import BatchDraws, Policy, augment_batch, draw_batch
 
 
@@ -91,7 +91,7 @@ class DeviceBatches(InfiniteLoader):
         return {"images": images, "targets": batch["targets"].to(self.device, non_blocking=True)}
 
 
-class _Drawn:
+class _Drawn(ShuffledRows):
     """Rows, targets and draws of a batch. It holds nothing that is on the device, since it is sent to processes."""
 
     def __init__(
@@ -102,17 +102,11 @@ class _Drawn:
         augment: Policy | None,
     ):
         host = store.host if isinstance(store, DeviceStore) else store
-        self.rows, self.targets, self.augment = rows, targets, augment
+        super().__init__(rows, targets, augment)
         self.size = host.pixels.shape[1]
         self.pixels = None if isinstance(store, DeviceStore) else host.pixels
         self.lesions: UInt8 | None = host.lesions
         self.boxes = None if augment is None else host.boxes
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        return generator.permutation(len(self.rows))
 
     def batch(self, items: Sequence[tuple[int, int]]) -> Any:
         at = [position for position, _ in items]

@@ -187,7 +187,20 @@ class TrainBatches(InfiniteLoader):
         super().__init__(examples, batch_size=batch_size, seed=seed, workers=workers)
 
 
-class _Augmented:
+class ShuffledRows:
+    """Rows of a store in a new order each epoch, with the target and the augmentation of each."""
+
+    def __init__(self, rows: NDArray[np.int64], targets: NDArray[np.int64], augment: Policy | None):
+        self.rows, self.targets, self.augment = rows, targets, augment
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        return generator.permutation(len(self.rows))
+
+
+class _Augmented(ShuffledRows):
     """The ``rows`` of a store, each image augmented with the seed of its position."""
 
     def __init__(
@@ -199,13 +212,8 @@ class _Augmented:
         masked: NDArray[np.bool_] | None = None,
     ):
         assert masked is None or store.lesions is not None
-        self.store, self.rows, self.targets, self.augment, self.masked = store, rows, targets, augment, masked
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        return generator.permutation(len(self.rows))
+        super().__init__(rows, targets, augment)
+        self.store, self.masked = store, masked
 
     def batch(self, items: Sequence[tuple[int, int]]) -> Batch:
         at = [position for position, _ in items]

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from usvit.data.datasets.cards import DataCard
 from usvit.data.datasets.identities import DataError, Public
@@ -115,23 +115,20 @@ def class_of(word: str, card: DataCard) -> str | None:
     return known.get(word.casefold(), None if card.classes else word or None)
 
 
-def refuse_class(word: str, where: str, card: DataCard) -> NoReturn:
-    """Raise the error for a row with a label that the card does not know."""
+def required_class(word: str, where: str, card: DataCard) -> str:
+    """Return the class of a row's label.
+
+    Raises:
+        UsvitError: The row has no label, or one that the card does not know.
+    """
+    if found := class_of(word, card):
+        return found
     known = ", ".join(dict.fromkeys([*card.labels, *card.classes]))
     place = where if isinstance(where, Public) else Public(where)
     expected = Public(f"; the data card '{card.name}' knows {known}" if known else "")
     if not word:
-        raise DataError(
-            "{where} has no label{expected}",
-            where=place,
-            expected=expected,
-        )
-    raise DataError(
-        "{where} has the unknown label '{word}'{expected}",
-        where=place,
-        word=word,
-        expected=expected,
-    )
+        raise DataError("{where} has no label{expected}", where=place, expected=expected)
+    raise DataError("{where} has the unknown label '{word}'{expected}", where=place, word=word, expected=expected)
 
 
 def by_number(stem: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ programs that read the release; some users keep the images beside the workbook, 
 from pathlib import Path
 
 from usvit.data.datasets.cards import DataCard
-from usvit.data.datasets.readers import ImageRecord, class_of, image_files, refuse_class, subfolders
+from usvit.data.datasets.readers import ImageRecord, image_files, required_class, subfolders
 from usvit.data.datasets.readers.spreadsheets import match_rows, read_sheet
 from usvit.errors import UsvitError
 
@@ -48,7 +48,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
             ImageRecord(
                 image_id=path.stem,
                 path=path.relative_to(root),
-                label=class_of(label, card) or refuse_class(label, where, card),
+                label=required_class(label, where, card),
                 mask_paths=tuple(files[name].relative_to(root) for name in named),
                 patient_id=case or None,
                 label_source=_source(verification),

@@ -8,7 +8,7 @@ Source: Yang et al. 2023, Scientific Data 10:41.
 from pathlib import Path
 
 from usvit.data.datasets.cards import DataCard
-from usvit.data.datasets.readers import ImageRecord, class_of, refuse_class
+from usvit.data.datasets.readers import ImageRecord, required_class
 from usvit.data.io import BadImage, npz_labels
 from usvit.errors import UsvitError
 
@@ -39,7 +39,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
         ImageRecord(
             image_id=f"{part}-{number:04}",
             path=files[0].relative_to(root),
-            label=class_of(label, card) or refuse_class(label, f"{part}_labels[{number}] of {files[0].name}", card),
+            label=required_class(label, f"{part}_labels[{number}] of {files[0].name}", card),
             frame=frame,
         )
         for frame, (part, number, label) in enumerate(names)

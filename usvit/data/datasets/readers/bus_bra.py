@@ -8,7 +8,7 @@ the test folds from 1. Source: Gomez-Flores et al. 2024, Medical Physics 51(4):3
 from pathlib import Path
 
 from usvit.data.datasets.cards import DataCard
-from usvit.data.datasets.readers import ImageRecord, class_of, files_in, refuse_class
+from usvit.data.datasets.readers import ImageRecord, files_in, required_class
 from usvit.data.datasets.readers.spreadsheets import match_rows, read_sheet
 from usvit.errors import UsvitError
 
@@ -38,7 +38,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
         ImageRecord(
             image_id=image_id,
             path=path.relative_to(root),
-            label=class_of(pathology, card) or refuse_class(pathology, sheet.where(position), card),
+            label=required_class(pathology, sheet.where(position), card),
             mask_paths=(masks[image_id].relative_to(root),) if image_id in masks else (),
             patient_id=case or None,
             label_source="biopsy",

@@ -9,7 +9,7 @@ have no column in a manifest. Source: Vallez et al. 2025, Scientific Data 12:242
 from pathlib import Path
 
 from usvit.data.datasets.cards import DataCard
-from usvit.data.datasets.readers import ImageRecord, class_of, files_in, refuse_class
+from usvit.data.datasets.readers import ImageRecord, files_in, required_class
 from usvit.data.datasets.readers.spreadsheets import match_rows, read_sheet
 from usvit.errors import UsvitError
 
@@ -35,7 +35,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
         ImageRecord(
             image_id=path.stem,
             path=path.relative_to(root),
-            label=class_of(label, card) or refuse_class(label, sheet.where(position), card),
+            label=required_class(label, sheet.where(position), card),
             mask_paths=(masks[path.name].relative_to(root),) if path.name in masks else (),
             patient_id=path.stem[:4],
         )

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from usvit.data.datasets.cards import DataCard
-from usvit.data.datasets.readers import ImageRecord, by_number, class_of, files_in, refuse_class
+from usvit.data.datasets.readers import ImageRecord, by_number, files_in, required_class
 from usvit.data.datasets.readers.spreadsheets import match_rows, read_sheet, sheets_in
 from usvit.errors import UsvitError
 
@@ -39,7 +39,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
         ImageRecord(
             image_id=path.stem,
             path=path.relative_to(root),
-            label=class_of(label, card) or refuse_class(label, sheet.where(position), card),
+            label=required_class(label, sheet.where(position), card),
             mask_paths=(masks[key].relative_to(root),) if (key := _number(path.stem)) in masks else (),
         )
         for position, (path, label) in enumerate(zip(images, sheet.column("tumor type"), strict=True))

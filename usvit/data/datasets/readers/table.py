@@ -10,7 +10,7 @@ from pathlib import Path, PureWindowsPath
 
 from usvit.data.datasets.cards import DataCard
 from usvit.data.datasets.identities import DataError, NamesFile, OwnColumns, Public
-from usvit.data.datasets.readers import ImageRecord, class_of, refuse_class
+from usvit.data.datasets.readers import ImageRecord, required_class
 from usvit.data.datasets.readers.spreadsheets import Spreadsheet, only_sheet, read_sheet, sheets_in
 from usvit.data.io import DICOM_SUFFIXES, IMAGE_SUFFIXES
 from usvit.errors import unknown
@@ -141,9 +141,7 @@ def labelled_rows(
     for position in range(len(sheet.rows)):
         values = {name: texts[position] for name, texts in columns.items()}
         where = sheet.where(position)
-        rows.append(
-            LabelledRow(where, class_of(values["label"], card) or refuse_class(values["label"], where, card), values)
-        )
+        rows.append(LabelledRow(where, required_class(values["label"], where, card), values))
     return rows
 
 
