@@ -58,6 +58,11 @@ SETTINGS = {
     "abstain_at": "Abstain at",
 }
 """Setting of a job -> its name on the page; others appear by their own names."""
+LINK_TABLE: doc.Words = (
+    "table that ",
+    doc.code("usvit score --link FILE"),
+    " writes for you only says which file it is",
+)
 UNITS = {"patients": "patient", "studies": "study"}
 
 
@@ -174,10 +179,7 @@ def _notes(summary: SummaryRecord) -> list[doc.Block]:
 
 def _images(summary: SummaryRecord, images: DataTable) -> doc.DocumentSection:
     threshold, kept = summary.threshold.value, bool(summary.settings.get("keep_ids"))
-    linked: doc.Words = (
-        *("; the table that ", doc.code("usvit score --link FILE")),
-        " writes for you only says which file it is (repeat the command with this option if you left it out)",
-    )
+    linked: doc.Words = ("; the ", LINK_TABLE, " (repeat the command with this option if you left it out)")
     mark = "" if threshold is None else f"; the mark on each bar is the threshold, {threshold:.3f}"
     said = (
         f". Frame: its number in the file, counted from 0. Calibrated: probability of {summary.positive_class} after "
@@ -247,12 +249,12 @@ def _failures(summary: SummaryRecord, table: DataTable) -> doc.DocumentSection:
     ]
     heads: list[str | doc.Column] = ["Code", "Reason", "What to do", *doc.numbers("Failures")]
     reasons = doc.Table("Failures by reason", heads, rows, "Why files, or single frames of them, were not scored.")
-    link: doc.Words = (
-        *("The table that ", doc.code("usvit score --link FILE"), " writes for you only says which file it is. "),
-    )
     said: doc.Words = (
-        *("" if summary.settings.get("keep_ids") else link, "To score files that were repaired or exported again, "),
-        *("start a new job: ", doc.code("--input"), " with these files, another ", doc.code("--out")),
+        "" if summary.settings.get("keep_ids") else ("The ", LINK_TABLE, ". "),
+        "To score files that were repaired or exported again, start a new job: ",
+        doc.code("--input"),
+        " with these files, another ",
+        doc.code("--out"),
         ", and the same key.",
     )
     which: list[doc.Block] = [doc.ScriptTable("failures", "failures.csv"), doc.Paragraph(said, small=True)]
