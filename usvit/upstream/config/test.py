@@ -49,8 +49,8 @@ class TestSourceConfig(Section):
     nothing was compared."""
 
 
-def _texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
-    return tuple(map(str, [given] if isinstance(given, str | Path) else given))
+def _texts(given: str | Path | Sequence[str | Path] | None) -> tuple[str, ...]:
+    return tuple(map(str, [given] if isinstance(given, str | Path) else given or ()))
 
 
 class TestArguments(Section):
@@ -60,7 +60,7 @@ class TestArguments(Section):
 
     source: Annotated[
         tuple[str, ...],
-        BeforeValidator(_texts, json_schema_input_type=str | Sequence[str]),
+        BeforeValidator(_texts, json_schema_input_type=str | Sequence[str] | None),
         Option(metavar="NAME[:SPLIT]", repeated=True),
     ] = ()
     """Labelled images: a name of ``usvit pretrain --list-sources``, with or without a split; can be repeated. Without a
@@ -72,13 +72,13 @@ class TestArguments(Section):
     weights."""
     weights: Annotated[
         tuple[str, ...],
-        BeforeValidator(_texts, json_schema_input_type=str | Path | Sequence[str | Path]),
+        BeforeValidator(_texts, json_schema_input_type=str | Path | Sequence[str | Path] | None),
         Option(metavar="W", repeated=True),
     ] = ()
     """A run, hub, hub:UPSTREAM or a file; can be repeated."""
     head: Annotated[
         tuple[str, ...],
-        BeforeValidator(_texts, json_schema_input_type=str | Sequence[str]),
+        BeforeValidator(_texts, json_schema_input_type=str | Sequence[str] | None),
         Option(metavar="RULE", repeated=True),
     ] = ()
     """For a network with a distillation token: joint (sum of both softmaxes), class, distilled, or logits (mean of
