@@ -32,14 +32,14 @@ def _grid(given: Any) -> Any:
     return {name: _integers(part) for name, part in zip(("width", "depth", "mlp"), parts, strict=True)}
 
 
-def _fixed(given: Mapping[str, float] | Sequence[str]) -> Mapping[str, float]:
+def _fixed(given: Mapping[str, float] | Sequence[str] | None) -> Mapping[str, float]:
     """Parse ``["mlp=1536"]`` as ``{"mlp": 1536}``."""
     if isinstance(given, Mapping):
         return given
     try:
-        return {name.strip(): float(value) for name, value in (text.split("=") for text in given)}
+        return {name.strip(): float(value) for name, value in (text.split("=") for text in given or ())}
     except ValueError:
-        raise ValueError(f"give a dimension and its value, such as mlp=1536, not '{', '.join(given)}'") from None
+        raise ValueError(f"give a dimension and its value, such as mlp=1536, not '{', '.join(given or ())}'") from None
 
 
 _Values = Annotated[
@@ -66,9 +66,9 @@ class ShapePlanSettings(Section):
     widths: _Values = None
     """Widths of the star sweep. (default: six, from half the centre's downwards by a factor of 1.25)"""
     depths: _Values = None
-    """Depths of the star sweep. (default: six, likewise)"""
+    """Depths of the star sweep. (default: six, from half the centre's downwards by a factor of 1.25)"""
     mlps: _Values = None
-    """MLP widths of the star sweep. (default: six, likewise)"""
+    """MLP widths of the star sweep. (default: six, from half the centre's downwards by a factor of 1.25)"""
     grid_values: Annotated[
         Mapping[str, tuple[int, ...]] | None,
         BeforeValidator(_grid, json_schema_input_type=str | Mapping[str, Sequence[int]] | None),
@@ -134,7 +134,7 @@ class ShapePredictionSettings(Section):
     """FLOPs for which ``start`` is optimal; the least of them, if it is for several."""
     fixed: Annotated[
         Mapping[str, float],
-        BeforeValidator(_fixed, json_schema_input_type=Mapping[str, float] | Sequence[str]),
+        BeforeValidator(_fixed, json_schema_input_type=Mapping[str, float] | Sequence[str] | None),
         Option("--fix", metavar="D=N"),
     ] = Field(default_factory=dict)
     """Dimension that is held instead of predicted, with its value, such as mlp=1536; can be repeated."""
