@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from usvit.config import ModelConfig
+from usvit.errors import UsvitError
 from usvit.upstream.bench.case import BenchmarkCase, Hardware
-from usvit.upstream.bench.isolation import run_case
+from usvit.upstream.bench.isolation import look, run_case
 
 CASE = BenchmarkCase(
     ModelConfig(name="timm:test_resnet", image_size=32).model_dump(),
@@ -37,6 +38,16 @@ def test_a_process_that_dies_is_a_row_with_the_reason(death, status, said, tmp_p
     (row,) = run_case(CASE)
     assert row.status == status and said in row.reason
     assert row.images_per_second is None and row.model == "timm:test_resnet"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no signals")
+def test_a_check_that_is_killed_is_an_error_that_says_why(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nkill -KILL $$\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(UsvitError, match="was ended by the signal SIGKILL, usually because memory ran out"):
+        look([CASE])
 
 
 def test_a_process_that_hangs_is_ended(tmp_path, monkeypatch):

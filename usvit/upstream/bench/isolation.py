@@ -7,7 +7,7 @@ import tempfile
 
 from usvit.errors import UsvitError
 from usvit.plain_data import Json
-from usvit.processes import run_module
+from usvit.processes import in_words, run_module
 from usvit.upstream.bench.case import BenchmarkCase, Preflight
 from usvit.upstream.records.bench import BenchResult
 
@@ -54,6 +54,11 @@ def look(cases: list[BenchmarkCase]) -> Preflight:
         raise UsvitError(
             f"The check of the networks took longer than {START_SECONDS:.0f} s. Name fewer models, or try again."
         ) from error
+    if code < 0:
+        raise UsvitError(
+            f"The check of the networks {in_words(code)}, usually because memory ran out. Name fewer or smaller models, "
+            "or end other programs."
+        )
     if code:
         raise RuntimeError(f"usvit.upstream.bench.preflight ended with code {code}:\n{err}")
     found = json.loads(out)
