@@ -56,7 +56,7 @@ def look(cases: list[BenchmarkCase]) -> Preflight:
         ) from error
     if code < 0:
         raise UsvitError(
-            f"The check of the networks {in_words(code)}, usually because memory ran out. Name fewer or smaller models, "
+            f"The check of the networks {in_words(code)}, usually because memory ran out. Name fewer models, "
             "or end other programs."
         )
     if code:
