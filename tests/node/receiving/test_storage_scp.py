@@ -125,7 +125,7 @@ def test_an_instance_that_is_too_large_ends_its_association_and_leaves_nothing(r
     before = receiver.n_stored()
     large = image(tmp_path / "large.dcm", 130, 1, ImageComments="x" * 10_000, PixelData=bytes(3_000_000), Rows=1000)
     assert storescu(receiver.port, large).returncode != 0
-    assert "size" in receiver.refusals()
+    until(lambda: "size" in receiver.refusals())
     assert receiver.n_stored() == before
     until(lambda: list((receiver.config.folder / "incoming" / ".partial").iterdir()) == [])
 
