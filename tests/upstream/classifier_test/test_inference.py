@@ -153,7 +153,7 @@ def test_folds_of_a_cross_validation_give_their_own_test_predictions_again(tmp_p
     answer = usvit(*words, "--set", "leaks=report", "--out", tmp_path / "out")
     assert answer.code == 0, answer.err
     assert "a classifier was trained on 48 of these images" in " ".join(answer.out.split())
-    assert "patients or clusters" in answer.out
+    assert "Patients" in answer.out
     found = pd.read_csv(tmp_path / "out" / "predictions.csv")
     theirs = pd.read_csv(run / "predictions.csv")
     prob = [name for name in theirs.columns if name.startswith("prob_")]
