@@ -26,8 +26,8 @@ from usvit.resources import usable_cores
 _PASSED_ON = ("USVIT_DATA", "USVIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT")
 """Environment variables with the places of data and weights. Otherwise workers have those of the Ray process of their
 machine."""
-LOOPBACK = "127.0.0.1"
-TOKEN_VERSION = (2, 60)
+_LOOPBACK = "127.0.0.1"
+_TOKEN_VERSION = (2, 60)
 """First version of Ray whose token authentication and binding to loopback are tested here (``pyproject.toml``)."""
 _OWN_CLUSTER = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
 """Environment variables that are set while a cluster of usvit runs, and restored afterwards."""
@@ -100,7 +100,7 @@ def _own_cluster(ray: Any) -> Iterator[None]:
                 address="local",
                 num_cpus=usable_cores(),
                 include_dashboard=False,
-                _node_ip_address=LOOPBACK,
+                _node_ip_address=_LOOPBACK,
                 _temp_dir=str(folder / "r"),  # Ray makes this folder readable by all users; its parent keeps them out
             )
             _refuse_exposed(ray, listened)
@@ -118,8 +118,8 @@ def _own_cluster(ray: Any) -> Iterator[None]:
 
 def _refuse_old(ray: Any) -> None:
     version = tuple(int(part) for part in ray.__version__.split(".")[:2])
-    if version < TOKEN_VERSION:
-        wanted = ".".join(map(str, TOKEN_VERSION))
+    if version < _TOKEN_VERSION:
+        wanted = ".".join(map(str, _TOKEN_VERSION))
         raise UsvitError(
             f"A Ray cluster on this machine needs Ray {wanted} or newer, which asks its callers for a token; this is "
             f"{ray.__version__}. Install it with pip install 'usvit[ray]', or use --engine local or sequential."
@@ -156,7 +156,7 @@ def _refuse_exposed(ray: Any, before: Collection[tuple[str, int]]) -> None:
     """
     raylet: Any = importlib.import_module("ray._raylet")
 
-    exposed = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeManagerAddress"] != LOOPBACK]
+    exposed = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeManagerAddress"] != _LOOPBACK]
     exposed += [f"{one[0]}:{one[1]}" for one in listening() if one not in before and not _is_loopback(one[0])]
     if raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
         problem = "it does not ask for a token"

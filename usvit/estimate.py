@@ -20,9 +20,9 @@ from pydantic.json_schema import WithJsonSchema
 from usvit.plain_data import Json
 from usvit.representation import Summarised
 
-Bounded = Annotated[float, Field(ge=-1e15, le=1e15)]
+_Bounded = Annotated[float, Field(ge=-1e15, le=1e15)]
 Interval = Annotated[
-    tuple[Bounded, Bounded],
+    tuple[_Bounded, _Bounded],
     Strict(False),  # files contain a list
     WithJsonSchema({"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}),
 ]
@@ -47,7 +47,7 @@ class Estimate(Summarised, BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True, json_schema_extra=_SCHEMA)
 
-    value: Bounded | None
+    value: _Bounded | None
     ci95: Interval | None = Field(
         description="95 % interval, [low, high]. Null if there is none; then 'method' is 'point estimate', or 'reason' "
         "says why."
@@ -62,8 +62,8 @@ class Estimate(Summarised, BaseModel):
         "Groups (patients, clusters of near-duplicates or single images) that the value is computed from; for a "
         "sensitivity those with an image of the class. Absent from a median over cells and from a mean over folds."
     )
-    p: Bounded | None = _given("Two-sided p-value of a difference.", minimum=0, maximum=1)
-    p_holm: Bounded | None = _given(
+    p: _Bounded | None = _given("Two-sided p-value of a difference.", minimum=0, maximum=1)
+    p_holm: _Bounded | None = _given(
         "p-value after Holm's correction for all p-values of the section.", minimum=0, maximum=1
     )
 
@@ -123,11 +123,11 @@ class PairedAreas(BaseModel):
 
     a: Share
     b: Share
-    error_a: Annotated[Bounded, Field(gt=0)] = Field(
+    error_a: Annotated[_Bounded, Field(gt=0)] = Field(
         description="Standard error, with the training share of the difference."
     )
-    error_b: Annotated[Bounded, Field(gt=0)]
-    correlation: Annotated[Bounded, Field(ge=-1, le=1)] = Field(description="Correlation of the two estimates.")
+    error_b: Annotated[_Bounded, Field(gt=0)]
+    correlation: Annotated[_Bounded, Field(ge=-1, le=1)] = Field(description="Correlation of the two estimates.")
 
 
 class Difference(Estimate):
@@ -142,8 +142,8 @@ class Difference(Estimate):
     )
     p: Share | None = _given("Two-sided p-value of a difference; absent if it cannot be computed.", null=True)
     p_holm: Share | None = _given("p-value after Holm's correction over the pairs.", null=True)
-    error: Annotated[Bounded, Field(ge=0)] | None = _given(
+    error: Annotated[_Bounded, Field(ge=0)] | None = _given(
         "Standard error of a difference over folds, from which intervals of other levels follow."
     )
-    freedom: Annotated[Bounded, Field(ge=0)] | None = _given("Degrees of freedom of Student's t.")
+    freedom: Annotated[_Bounded, Field(ge=0)] | None = _given("Degrees of freedom of Student's t.")
     areas: PairedAreas | None = _given("Absent if an AUC is 0 or 1: the interval is symmetric then.")

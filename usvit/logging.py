@@ -30,7 +30,7 @@ def console() -> Console:
     return _console
 
 
-class ConsoleHandler(logging.Handler):
+class _ConsoleHandler(logging.Handler):
     """Prints each message on standard error as one line of plain text, a warning with ``Warning: `` before it."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -49,9 +49,9 @@ def configure_logging(verbosity: int = 0) -> None:
         verbosity: a key of ``LEVELS``; values beyond them count as the nearest.
     """
     logger = logging.getLogger("usvit")
-    for handler in [one for one in logger.handlers if isinstance(one, ConsoleHandler)]:
+    for handler in [one for one in logger.handlers if isinstance(one, _ConsoleHandler)]:
         logger.removeHandler(handler)
-    logger.addHandler(ConsoleHandler())
+    logger.addHandler(_ConsoleHandler())
     logger.setLevel(LEVELS[max(-1, min(1, verbosity))])
 
 

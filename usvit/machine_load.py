@@ -6,7 +6,7 @@ from pathlib import Path
 
 BUSY = 0.5
 """Cores used by others from which the machine is called busy."""
-LEAST_SECONDS = 2.0
+_LEAST_SECONDS = 2.0
 """Shortest time over which the load is measured."""
 
 
@@ -19,7 +19,7 @@ class MachineLoad:
     def note(self) -> str:
         """Return ``the machine is busy: others use 1.9 of 2 cores``, or an empty string."""
         now = time.monotonic()
-        if now - self._at >= LEAST_SECONDS:
+        if now - self._at >= _LEAST_SECONDS:
             after, seconds = _times(), now - self._at
             self._note = ""
             if self._before is not None and after is not None:

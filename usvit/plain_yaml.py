@@ -16,10 +16,10 @@ from usvit.errors import UsvitError, shortened
 
 MAX_BYTES = 200_000
 """Maximum number of characters; PyYAML reads about as many in a second."""
-MAX_VALUES = 50_000
+_MAX_VALUES = 50_000
 """Maximum number of values, where anchors count each time they are used. The largest recipe has fewer than 100."""
-MAX_DEPTH = 50
-MAX_DIGITS = 40
+_MAX_DEPTH = 50
+_MAX_DIGITS = 40
 """Maximum number of characters of a number; a double or a SHA-1 needs fewer."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
@@ -75,7 +75,7 @@ def parse_yaml(text: str, what: str) -> Any:
         finally:
             loader.dispose()
     except RecursionError as error:
-        raise UsvitError(f"{what} is nested too deeply: {MAX_DEPTH} levels are read.") from error
+        raise UsvitError(f"{what} is nested too deeply: {_MAX_DEPTH} levels are read.") from error
     # ValueError: a date such as 2001-99-99; the others come from keys that are not plain values.
     except (yaml.YAMLError, ValueError, TypeError, OverflowError, AttributeError) as error:
         raise UsvitError(f"{what} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
@@ -87,14 +87,14 @@ def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...], what:
         raise UsvitError(f"{what} has an anchor (&name) that contains itself. Remove it.")
     if id(node) in known:
         return known[id(node)]
-    if len(above) > MAX_DEPTH:
-        raise UsvitError(f"{what} is nested too deeply: {MAX_DEPTH} levels are read.")
+    if len(above) > _MAX_DEPTH:
+        raise UsvitError(f"{what} is nested too deeply: {_MAX_DEPTH} levels are read.")
     if isinstance(node, yaml.ScalarNode):
         if _SURROGATE.search(node.value):
             raise UsvitError(f"{what} has half of a surrogate pair, such as \\ud800, which is no character. Remove it.")
-        if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
+        if node.tag in _NUMBERS and len(node.value) > _MAX_DIGITS:
             raise UsvitError(
-                f"{what} has a number of {len(node.value):,} characters, and {MAX_DIGITS} are read. If it is "
+                f"{what} has a number of {len(node.value):,} characters, and {_MAX_DIGITS} are read. If it is "
                 "meant as text, put it in quotes."
             )
         children: list[yaml.Node] = []
@@ -108,7 +108,7 @@ def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...], what:
     total = 1
     for child in children:
         total += _count(child, known, (*above, id(node)), what)
-        if total > MAX_VALUES:
-            raise UsvitError(f"{what} stands for more than {MAX_VALUES:,} values. Write it without anchors (&name).")
+        if total > _MAX_VALUES:
+            raise UsvitError(f"{what} stands for more than {_MAX_VALUES:,} values. Write it without anchors (&name).")
     known[id(node)] = total
     return total

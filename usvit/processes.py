@@ -58,7 +58,7 @@ class Child:
         )
         self._was_killed = False
         try:
-            with hidden_main_script(), _signals_held(held):
+            with _hidden_main_script(), _signals_held(held):
                 self._process.start()
         except BaseException:
             self.connection.close()
@@ -163,7 +163,7 @@ _start_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def hidden_main_script() -> Iterator[None]:
+def _hidden_main_script() -> Iterator[None]:
     """Hide the running script from ``multiprocessing``, which would run it again in each child.
 
     A user's script may import torch or lack the ``__main__`` guard. Children run functions of modules, so it is not

@@ -21,7 +21,7 @@ from usvit.logging import console
 from usvit.machine_load import MachineLoad
 from usvit.terminal import plain
 
-PLAIN_SECONDS = 10.0
+_PLAIN_SECONDS = 10.0
 """Least number of seconds between two lines without a terminal."""
 
 
@@ -130,7 +130,7 @@ class PlainProgress:
             return
         if self._begun is None:  # the time until here includes the start of processes and the loading of networks
             self._begun = now, done
-        if now - self._last < PLAIN_SECONDS:
+        if now - self._last < _PLAIN_SECONDS:
             return
         self._last = now
         more = _joined(note, self._time_left(now, done), self._load.note())

@@ -33,7 +33,7 @@ _PADDING = re.compile(r"\A[\s\0]+|[\s\0]+\Z")
 _KEY_FILE = re.compile(rb"[0-9a-fA-F]{64}\s*")
 
 
-class PseudonymousName(Protocol):
+class _PseudonymousName(Protocol):
     """An entry of a link table: an item of scoring or an image of a data set."""
 
     @property
@@ -197,7 +197,7 @@ class LinkTable:
         self._rows.writerow(LINK_COLUMNS)
         return self
 
-    def add(self, item: PseudonymousName) -> None:
+    def add(self, item: _PseudonymousName) -> None:
         with _named_link_table_errors(self._path):
             self._rows.writerows(link_rows([item], self._pseudonyms))
 
@@ -221,7 +221,7 @@ class LinkTable:
             self._written.__exit__(type(why), why, None)
 
 
-def link_rows(items: Iterable[PseudonymousName], pseudonyms: Pseudonyms) -> Iterator[tuple[str, str, str]]:
+def link_rows(items: Iterable[_PseudonymousName], pseudonyms: Pseudonyms) -> Iterator[tuple[str, str, str]]:
     """Yield ``LINK_COLUMNS`` of each item: its id, its name, and the file or archive on this machine."""
     for item in items:
         name = f"./{item.name}" if item.name.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else item.name

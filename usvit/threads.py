@@ -15,7 +15,7 @@ from usvit.resources import usable_cores
 
 SPINS = 10_000
 """Rounds of GNU OpenMP's loop before a waiting thread sleeps (its default is 300,000: some milliseconds)."""
-BLOCK_MILLISECONDS = 1
+_BLOCK_MILLISECONDS = 1
 """The same for the OpenMP of LLVM and Intel, whose default is 200 ms."""
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
@@ -30,7 +30,7 @@ def configure_threads(environment: MutableMapping[str, str] = os.environ) -> Non
     """
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", str(SPINS))
-        environment.setdefault("KMP_BLOCKTIME", str(BLOCK_MILLISECONDS))
+        environment.setdefault("KMP_BLOCKTIME", str(_BLOCK_MILLISECONDS))
     if "OMP_NUM_THREADS" not in environment:  # which OpenBLAS respects, too
         environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     quota = cpu_quota()

@@ -121,17 +121,17 @@ SPEED_ONLY = (
 """Settings that cannot change a result: a run may be resumed with other values of these."""
 
 
-HASHED = ("data.keep_ids",)
+_HASHED = ("data.keep_ids",)
 """Settings whose effect is part of the hash of the images. That hash is compared separately, so runs that were begun
 before pseudonyms existed can be resumed with ``data.keep_ids``."""
 
 
 def identity(config: Settings) -> Settings:
-    """Flatten a dumped configuration to dotted keys (``train.batch_size``), without ``SPEED_ONLY`` and ``HASHED``.
+    """Flatten a dumped configuration to dotted keys (``train.batch_size``), without ``SPEED_ONLY`` and ``_HASHED``.
 
     Two configurations with equal identities describe the same run.
     """
-    return {key: value for key, value in flattened(config) if key not in (*SPEED_ONLY, *HASHED)}
+    return {key: value for key, value in flattened(config) if key not in (*SPEED_ONLY, *_HASHED)}
 
 
 def flattened(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -13,7 +13,7 @@ BATCH_SIZE = 32
 """Number of images that the networks process at once, if nothing else is chosen."""
 
 
-def folds_text(folds: str | int | Sequence[int]) -> str:
+def _folds_text(folds: str | int | Sequence[int]) -> str:
     """Return a choice of folds as ``all`` or numbers joined by commas: ``[0, 2]`` becomes ``0,2``."""
     return ",".join(map(str, [folds] if isinstance(folds, (str, int)) else folds))
 
@@ -28,7 +28,7 @@ class NetworkSettings(Section):
 
     folds: Annotated[
         str,
-        BeforeValidator(folds_text, json_schema_input_type=str | int | Sequence[int]),
+        BeforeValidator(_folds_text, json_schema_input_type=str | int | Sequence[int]),
         Option("--fold", metavar="K"),
     ] = "all"
     """Folds of each run whose networks are averaged: ``all``, or numbers such as ``0`` or ``0,2``."""

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from usvit.config.sections import Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
-ThreeAugmentPart = Literal["gray", "solarize", "blur"]
+_ThreeAugmentPart = Literal["gray", "solarize", "blur"]
 HOST_POLICIES = ("randaugment", "autoaugment", "trivialaugment", "dino")
 """Values of ``views.policy`` that PIL computes on the host, after the crop."""
 
@@ -36,7 +36,7 @@ class ViewsConfig(Section):
     """``randaugment`` (Cubuk et al. 2020), ``autoaugment`` (Cubuk et al. 2019), ``trivialaugment`` (the wide variant:
     Müller & Hutter 2021), ``three_augment`` (DeiT III), or ``dino`` (jitter, grey, blur and solarising, whose
     probabilities differ between the views of an example: Caron et al. 2021)."""
-    three_augment: Annotated[tuple[ThreeAugmentPart, ...], Field(min_length=1)] = ("gray", "solarize", "blur")
+    three_augment: Annotated[tuple[_ThreeAugmentPart, ...], Field(min_length=1)] = ("gray", "solarize", "blur")
     """Parts of 3-Augment, of which each image gets exactly one, with equal probability."""
     layers: Annotated[int, Field(ge=1)] = 2
     """RandAugment: number of operations per image."""

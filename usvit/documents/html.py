@@ -13,7 +13,7 @@ from usvit.documents.svg import LegendEntry
 from usvit.estimate_text import WORDS, interval_text
 from usvit.markup import html_element as element
 
-MOST_BESIDE = 6
+_MOST_BESIDE = 6
 """Columns of a table whose intervals stand beside their numbers; with more columns, they stand below them."""
 
 
@@ -126,7 +126,7 @@ def _table(table: doc.Table) -> Markup:
         element("thead", head),
         "\n",
         body,
-        class_=table.look or ("stack" if len(heads) > MOST_BESIDE else None),
+        class_=table.look or ("stack" if len(heads) > _MOST_BESIDE else None),
     )
     shown = element("div", inner, class_="wide", role="region", aria_label=table.name, tabindex=0)
     return shown + (element("p", html_words(table.legend), class_="note") if table.legend else "")

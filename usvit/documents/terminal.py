@@ -27,14 +27,14 @@ def _block(block: doc.Block) -> list[str]:
         case doc.Table():
             return _table(block)
         case doc.Facts():
-            return [f"{name}: {terminal_words(words)}" for name, words in block.rows]
+            return [f"{name}: {_terminal_words(words)}" for name, words in block.rows]
         case doc.Paragraph():
-            return [terminal_words(block.words)]
+            return [_terminal_words(block.words)]
         case doc.Note():
-            return [f"Warning: {terminal_words(block.words)}"]
+            return [f"Warning: {_terminal_words(block.words)}"]
         case doc.Listing():
             start = "Note: " if block.small else "- "
-            return [f"{start}{terminal_words(one)}" for one in block.items]
+            return [f"{start}{_terminal_words(one)}" for one in block.items]
         case doc.CodeBlock():
             return block.text.splitlines()
         case doc.ScriptTable() | doc.Figure() | doc.Gallery() | doc.Cards() | doc.Details():
@@ -48,7 +48,7 @@ def _table(table: doc.Table) -> list[str]:
     lines = [[heads[number].title for number in kept]]
     indent = "  " if any(row.kind == "group" for row in rows) else ""
     for row in rows:
-        cells = [terminal_words(doc.cell_words(row.cells[number])) for number in kept if number < len(row.cells)]
+        cells = [_terminal_words(doc.cell_words(row.cells[number])) for number in kept if number < len(row.cells)]
         lines.append([(indent if row.kind != "group" else "") + cells[0], *cells[1:]])
     whole = [line for line in lines if len(line) == len(kept)]
     widths = [max(len(line[at]) for line in whole) for at in range(len(kept))]
@@ -77,7 +77,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
     return "  ".join(shown).rstrip()
 
 
-def terminal_words(words: doc.Words) -> str:
+def _terminal_words(words: doc.Words) -> str:
     """Render the words of a line or of a cell."""
     return "".join(_part(part) for part in doc.inline(words))
 

@@ -23,7 +23,7 @@ from usvit.metrics.multiclass import multiclass_difference
 from usvit.metrics.paired_tests import McNemarMethod, corrected_t, mcnemar
 from usvit.records import PairedTests
 
-NO_MCNEMAR = (
+_NO_MCNEMAR = (
     "McNemar's test takes the models as given and rejects equal ways of training too often; see the difference of "
     "accuracies"
 )
@@ -135,7 +135,7 @@ def compare_tables(
     macro = multiclass_difference(label, prob_a, prob_b, group, positive=k)
     counts = mcnemar(decide(prob_a) == label, decide(prob_b) == label, group, method=method)
     if len(np.unique(folds_a["fold"])) > 1:
-        counts = counts.model_copy(update={"p": None, "reason": NO_MCNEMAR})
+        counts = counts.model_copy(update={"p": None, "reason": _NO_MCNEMAR})
     return PairedTests(
         a=names[0],
         b=names[1],

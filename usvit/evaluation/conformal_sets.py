@@ -19,7 +19,7 @@ from usvit.metrics.conformal import GUARANTEES, Guarantee, SetThreshold, patient
 from usvit.metrics.proportions import clustered_share, share
 from usvit.records import ConformalRecord, SetsOfClass, SetsOfFold
 
-ALPHAS = (0.1, 0.05)
+_ALPHAS = (0.1, 0.05)
 
 
 def conformal_section(table: pd.DataFrame, positive: str) -> list[ConformalRecord]:
@@ -33,7 +33,7 @@ def conformal_section(table: pd.DataFrame, positive: str) -> list[ConformalRecor
         One entry for each alpha and guarantee. If a fold has too few patients of a class, nothing is pooled, and
         ``reason`` says why.
     """
-    return [_conformal(table, positive, alpha, guarantee) for alpha in ALPHAS for guarantee in GUARANTEES]
+    return [_conformal(table, positive, alpha, guarantee) for alpha in _ALPHAS for guarantee in GUARANTEES]
 
 
 def _conformal(table: pd.DataFrame, positive: str, alpha: float, guarantee: Guarantee) -> ConformalRecord:

@@ -59,7 +59,7 @@ AREA = "AUC"
 """Name of the headline among the figures that a claim can be about."""
 
 
-def figure_name(figure: Figure, rule: str) -> str:
+def _figure_name(figure: Figure, rule: str) -> str:
     """Return the name of a figure of decisions, such as ``sensitivity, most probable class``; tables print it."""
     return figure if figure == "accuracy" else f"{figure}, {rule}"
 
@@ -265,7 +265,7 @@ def correct_claims(pairs: Sequence[Pair], section: Section, primary: str) -> tup
     Args:
         pairs: each with the section, from ``judge_margin``.
         section: "non_inferiority" or "equivalence".
-        primary: the figure that was declared beforehand: "AUC", "accuracy", or as ``figure_name``; "sensitivity" and
+        primary: the figure that was declared beforehand: "AUC", "accuracy", or as ``_figure_name``; "sensitivity" and
             "specificity" alone are those of the most probable class.
 
     Returns:
@@ -313,7 +313,7 @@ def primary_name(given: str, known: Sequence[str]) -> str:
 def _claims(section: NonInferiority | Equivalence) -> Iterator[tuple[tuple[str, str], Claim]]:
     """Yield (figure, direction) and each claim of a pair."""
     figures: list[tuple[str, BothWays | EquivalenceClaim]] = [(AREA, section.auc), ("accuracy", section.accuracy)]
-    figures += [(figure_name(name, one.rule), getattr(one, name)) for one in section.decisions for name in FIGURES]
+    figures += [(_figure_name(name, one.rule), getattr(one, name)) for one in section.decisions for name in FIGURES]
     for name, figure in figures:
         if isinstance(figure, BothWays):
             yield (name, "a_vs_b"), figure.a_vs_b
@@ -333,7 +333,7 @@ def _with_claims(
         return claims[number, name, ""]
 
     decisions = [
-        one.model_copy(update={name: of(figure_name(name, one.rule), getattr(one, name)) for name in FIGURES})
+        one.model_copy(update={name: of(_figure_name(name, one.rule), getattr(one, name)) for name in FIGURES})
         for one in section.decisions
     ]
     update = {"auc": of(AREA, section.auc), "accuracy": of("accuracy", section.accuracy), "decisions": decisions}

@@ -20,9 +20,9 @@ from usvit.evaluation.predictions import (
 )
 from usvit.files import read_csv, read_parquet
 
-ROUNDED = (2, 3, 4, 5, 6)
+_ROUNDED = (2, 3, 4, 5, 6)
 """Decimals to which another tool may have rounded probabilities."""
-EVERY_IMAGE_ALONE = (
+_EVERY_IMAGE_ALONE = (
     "There is no column of groups: every image counts as its own patient. If patients have several images, the "
     "intervals are too narrow; name the column with --group or --patient."
 )
@@ -88,7 +88,7 @@ def as_predictions(
         pairs = zip(table["dataset"], text_of(raw, patient), range(len(raw)), strict=True)  # type: ignore[call-overload]
         table["group_id"] = [f"patient:{name}:{one}" if one else f"row:{row + 1}" for name, one, row in pairs]
     else:
-        said.append(EVERY_IMAGE_ALONE)
+        said.append(_EVERY_IMAGE_ALONE)
         table["group_id"] = [f"row:{row + 1}" for row in range(len(raw))]
     table["patient_id"] = [one or None for one in text_of(raw, patient)] if patient is not None else None
     base = pd.DataFrame({"image_id": table["image_id"]})
@@ -223,7 +223,7 @@ def _without_rounding(prob: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray
     off = float(np.abs(total - 1).max())
     if off <= SUM_TOLERANCE:
         return prob, ""
-    decimals = next((d for d in ROUNDED if np.abs(numbers - numbers.round(d)).max() < 1e-9), None)
+    decimals = next((d for d in _ROUNDED if np.abs(numbers - numbers.round(d)).max() < 1e-9), None)
     if decimals is None or off > len(prob) / 2 * 10.0**-decimals + 1e-9:
         return prob, ""
     said = (

@@ -18,10 +18,10 @@ from usvit.metrics.intervals import ALPHA
 from usvit.metrics.threshold_choice import Rule, choose_threshold
 
 Fitted = Literal["frozen", "temperature", "platt"]
-FITTED: tuple[Fitted, ...] = ("frozen", "temperature", "platt")
+_FITTED: tuple[Fitted, ...] = ("frozen", "temperature", "platt")
 """``frozen`` judges the unchanged model on the same other patients, so that the spread can be compared."""
 FIGURES = ("sensitivity", "specificity", "slope", "observed_expected")
-LEAST_LEFT = 10
+_LEAST_LEFT = 10
 """Fewest patients that must be left to judge a recalibration on."""
 
 
@@ -44,7 +44,7 @@ class SiteImages:
 
 
 @dataclass(frozen=True)
-class DrawSpread:
+class _DrawSpread:
     """Median and central 95 % of a figure over draws."""
 
     median: float | None
@@ -55,7 +55,7 @@ class DrawSpread:
 
 
 @dataclass(frozen=True)
-class RecalibrationDraws:
+class _RecalibrationDraws:
     """The figures of one kind of recalibration at one number of patients."""
 
     n_patients: int
@@ -66,22 +66,22 @@ class RecalibrationDraws:
     """Draws without a positive or without a negative image, which were left out."""
     n_unfitted: int
     """Draws in which the scaling does not exist, so that probabilities stayed those of the model."""
-    figures: dict[str, DrawSpread]
+    figures: dict[str, _DrawSpread]
 
 
 def size_problem(n_patients: int, n_groups: int) -> str | None:
     """Return why a number of patients cannot be drawn from a site with ``n_groups`` groups; None if it can."""
-    if n_groups - n_patients >= LEAST_LEFT:
+    if n_groups - n_patients >= _LEAST_LEFT:
         return None
     return (
-        f"{n_patients} patients to recalibrate and at least {LEAST_LEFT} others to judge it on are needed, and there "
+        f"{n_patients} patients to recalibrate and at least {_LEAST_LEFT} others to judge it on are needed, and there "
         f"are {n_groups}"
     )
 
 
 def recalibration_draws(
     images: SiteImages, n_patients: int, rule: Rule, *, draws: int, seed: int
-) -> list[RecalibrationDraws]:
+) -> list[_RecalibrationDraws]:
     """Draw patients many times, recalibrate on them, and judge on the others.
 
     Args:
@@ -92,14 +92,14 @@ def recalibration_draws(
         seed: seed of the draws; they do not depend on other sizes.
 
     Returns:
-        One entry for each of ``FITTED``, all from the same draws.
+        One entry for each of ``_FITTED``, all from the same draws.
     """
     reference = images.label == images.positive
     logs = np.log(np.maximum(images.prob, LOWEST_PROB))
     code, n_groups = group_codes(images.group, len(reference))
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(n_patients,)))
-    found = {name: np.full((draws, len(FIGURES)), np.nan) for name in FITTED}
-    unfitted, one_sided = dict.fromkeys(FITTED, 0), np.zeros(draws, bool)
+    found = {name: np.full((draws, len(FIGURES)), np.nan) for name in _FITTED}
+    unfitted, one_sided = dict.fromkeys(_FITTED, 0), np.zeros(draws, bool)
     for draw in range(draws):
         drawn = np.zeros(n_groups, bool)
         drawn[rng.choice(n_groups, n_patients, replace=False)] = True
@@ -121,7 +121,7 @@ def recalibration_draws(
             found[name][draw] = _judged(reference[rest], score[rest], threshold)
     n = int((~one_sided).sum())
     return [
-        RecalibrationDraws(
+        _RecalibrationDraws(
             n_patients,
             name,
             n,
@@ -129,17 +129,17 @@ def recalibration_draws(
             unfitted[name],
             {figure: spread(found[name][:, k]) for k, figure in enumerate(FIGURES)},
         )
-        for name in FITTED
+        for name in _FITTED
     ]
 
 
-def spread(values: np.ndarray) -> DrawSpread:
+def spread(values: np.ndarray) -> _DrawSpread:
     """Return the median and the 2.5 and 97.5 % points of (B,) values; NaN are left out."""
     known = values[~np.isnan(values)]
     if not len(known):
-        return DrawSpread(None, None, None, 0)
+        return _DrawSpread(None, None, None, 0)
     low, median, high = np.quantile(known, [ALPHA / 2, 0.5, 1 - ALPHA / 2]).tolist()
-    return DrawSpread(median, low, high, len(known))
+    return _DrawSpread(median, low, high, len(known))
 
 
 def _judged(reference: np.ndarray, prob: np.ndarray, threshold: float | None) -> Sequence[float]:

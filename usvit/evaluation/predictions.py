@@ -17,8 +17,8 @@ from usvit.errors import UsvitError, unknown
 from usvit.files import read_csv
 from usvit.records.run import MAX_FOLDS
 
-ROW_COLUMNS = ("image_id", "group_id", "patient_id", "dataset")
-COLUMNS = (*ROW_COLUMNS, "fold", "part", "label")
+_ROW_COLUMNS = ("image_id", "group_id", "patient_id", "dataset")
+COLUMNS = (*_ROW_COLUMNS, "fold", "part", "label")
 PARTS = ("train", "val", "test")
 SUM_TOLERANCE = 1e-6  # probabilities written with six decimals by other tools still pass
 
@@ -58,7 +58,7 @@ def predictions_table(
         power = np.exp(logits - logits.max(axis=1, keepdims=True))
         prob = power / power.sum(axis=1, keepdims=True)
 
-    columns: dict[str, object] = {name: rows[name].to_numpy() for name in ROW_COLUMNS}
+    columns: dict[str, object] = {name: rows[name].to_numpy() for name in _ROW_COLUMNS}
     columns |= {"fold": fold} if repeat is None else {"fold": fold, "repeat": repeat}
     columns |= {"part": part if isinstance(part, str) else list(part), "label": rows["label"].to_numpy()}
     columns |= {f"logit_{name}": logits[:, k] for k, name in enumerate(classes)}

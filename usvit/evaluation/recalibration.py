@@ -76,7 +76,7 @@ class FoldFit:
 
 
 @dataclass(frozen=True)
-class Recalibrated:
+class _Recalibrated:
     """Test predictions, scaled by the fit on the inner validation images of each fold."""
 
     method: Method
@@ -167,7 +167,7 @@ def fit_platt(label: ArrayLike, scores: ArrayLike, positive: int) -> Platt | NoF
     return Platt(positive, slope, intercept)
 
 
-def recalibrate(table: pd.DataFrame, *, positive: str, method: Method = "temperature") -> Recalibrated:
+def recalibrate(table: pd.DataFrame, *, positive: str, method: Method = "temperature") -> _Recalibrated:
     """Scale the test predictions of each fold by a fit on the inner validation images of that fold.
 
     The function uses the logits, or log-probabilities if the table has none (0 is read as ``LOWEST_PROB``).
@@ -215,8 +215,8 @@ def recalibrate(table: pd.DataFrame, *, positive: str, method: Method = "tempera
         )
     without = [f"fold {fit.fold}: {fit.reason}" for fit in fits if fit.reason]
     if without:
-        return Recalibrated(method, tuple(fits), None, f"no {method} fit in {'; '.join(without)}")
-    return Recalibrated(method, tuple(fits), _with_prob(table, test.classes, log_prob), None)
+        return _Recalibrated(method, tuple(fits), None, f"no {method} fit in {'; '.join(without)}")
+    return _Recalibrated(method, tuple(fits), _with_prob(table, test.classes, log_prob), None)
 
 
 def _fit(inner: Rows, positive: int, method: Method) -> Temperature | Platt | NoFit:

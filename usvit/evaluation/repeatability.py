@@ -20,7 +20,7 @@ from usvit.metrics.checks import group_codes
 from usvit.metrics.repeatability import flip_rate, paired_repeats, unordered_repeats
 from usvit.records import AgreementScales, ChangeRecord, FlipRecord, LeftOutRepeats, RepeatsRecord
 
-COPIES = "copies:"
+_COPIES = "copies:"
 """Start of a group_id that stands for near-duplicates of one frame, not for a patient."""
 MIN_GROUPS = 3
 """Fewest groups with repeats; from fewer, no variance between groups can be estimated."""
@@ -148,7 +148,7 @@ def _set_names(found: Predictions, test: pd.DataFrame, column: str | None) -> ND
     """Return (n,) the name of what each image repeats; None for an image that belongs to no set."""
     if column is None:
         groups = test["group_id"].astype(str)
-        return groups.where(groups.str.startswith(COPIES), None).to_numpy(object)
+        return groups.where(groups.str.startswith(_COPIES), None).to_numpy(object)
     if column in test:
         cells = test[column]
     elif found.columns is not None and column in found.columns:

@@ -42,7 +42,7 @@ COMPARED = tuple(row.key for row in HEADLINE if row.key != "brier")
 """Figures of each run."""
 TESTS = ("headline", "auc", "auc_macro_ovr", "mcnemar", "auc_over_folds")
 
-FEW_FOR_CLAIMS = (
+_FEW_FOR_CLAIMS = (
     "With so few groups, non-inferiority and equivalence are claimed wrongly slightly more often than stated: in "
     "simulated studies of 38 patients in up to 4 % of the studies at the margin instead of 2.5 %."
 )
@@ -145,7 +145,7 @@ def compare_predictions(
     said += [*dict.fromkeys(warning for one in opened for warning in one.warnings)]
     tested = rows_of(first.table, "test", first.classes)
     few = few_groups_sentences(tested.label, group_codes(tested.group, len(tested))[0], first.classes)
-    said += [*few, *([FEW_FOR_CLAIMS] if few and margin is not None else [])]
+    said += [*few, *([_FEW_FOR_CLAIMS] if few and margin is not None else [])]
     said += _unlike_shares(opened, names, first.positive)
     if any(one.split_by_image for one in opened):
         said.append("LEAKING SPLIT: the images were split one by one, so patients occur in both training and test.")

@@ -19,8 +19,8 @@ from usvit.metrics.proportions import clustered_share, share
 from usvit.metrics.selective import risk_coverage
 from usvit.records import DeferralPoint, RuleOutPoint, SelectiveRecord
 
-DEFERRED = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
-NOT_READ = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+_DEFERRED = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
+_NOT_READ = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 """Shares of the inner validation images, or patients, from which the cuts are taken."""
 
 
@@ -66,7 +66,7 @@ def _deferral(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[De
     reference, called = test.label == k, decided == k
     group = group_codes(test.group, len(test))[0]  # of numbers, groups are found faster than of names
     points = []
-    for target in DEFERRED:
+    for target in _DEFERRED:
         cut = {fold: float(np.quantile(rows.prob.max(axis=1), target)) for fold, rows in chooser.items()}
         kept = confidence >= np.array([cut[int(fold)] for fold in test.fold])
 
@@ -91,7 +91,7 @@ def _rule_out(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[Ru
     k = test.index(positive)
     score, ill, fold = _patients(test, k)
     points = []
-    for target in NOT_READ:
+    for target in _NOT_READ:
         cut = {one: float(np.quantile(_patients(rows, k)[0], target)) for one, rows in chooser.items()}
         left = score < np.array([cut[int(one)] for one in fold])
         names = np.arange(len(score))

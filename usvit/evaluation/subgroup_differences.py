@@ -20,9 +20,9 @@ from usvit.records import LevelDifference, Subgrouping
 FIGURES = ("auc", "accuracy", "sensitivity", "specificity")
 FEWEST = 5
 """Groups of a class on one side below which no interval and no p is given: they could not be relied on."""
-AREA_METHOD = "clustered (Obuchowski), Welch's t"
+_AREA_METHOD = "clustered (Obuchowski), Welch's t"
 SHARE_METHOD = "clustered Wilson (MOVER)"
-TOO_SMALL = "too small: {count} group{s} with {of} in {side}, and at least {fewest} are needed"
+_TOO_SMALL = "too small: {count} group{s} with {of} in {side}, and at least {fewest} are needed"
 
 
 def level_differences(
@@ -168,19 +168,19 @@ def _area_difference(
     value = one.value - other.value
     for at_class, of in ((positive, "positive images"), (~positive, "negative images")):
         if why := _too_small(code[at_class], own[at_class], of, sides):
-            return with_interval(value, None, method=AREA_METHOD, n_groups=n_groups, reason=why)
+            return with_interval(value, None, method=_AREA_METHOD, n_groups=n_groups, reason=why)
     adds = (_stretched(one), _stretched(other))
     away = adds[0] - adds[1]
     variance, each = float(away @ away), [float(side @ side) for side in adds]
     if not variance > NO_VARIANCE:
-        return with_interval(value, None, method=AREA_METHOD, n_groups=n_groups, reason="the variance is 0")
+        return with_interval(value, None, method=_AREA_METHOD, n_groups=n_groups, reason="the variance is 0")
     freedom = sum(each) ** 2 / sum(v**2 / part.freedom for v, part in zip(each, (one, other), strict=True))
     error = float(np.sqrt(variance))
     half = float(student.ppf(1 - ALPHA / 2, freedom)) * error
     return with_interval(
         value,
         (max(value - half, -1.0), min(value + half, 1.0)),
-        method=AREA_METHOD,
+        method=_AREA_METHOD,
         n_groups=n_groups,
         p=2 * float(student.sf(abs(value) / error, freedom)),
         support=_support(positive, code, own),
@@ -192,7 +192,7 @@ def _too_small(code: np.ndarray, own: np.ndarray, of: str, sides: tuple[str, str
     for at, side in ((own, sides[0]), (~own, sides[1])):
         count = len(np.unique(code[at]))
         if count < FEWEST:
-            return TOO_SMALL.format(count=count, s="s" * (count != 1), of=of, side=side, fewest=FEWEST)
+            return _TOO_SMALL.format(count=count, s="s" * (count != 1), of=of, side=side, fewest=FEWEST)
     return ""
 
 

@@ -20,9 +20,9 @@ from usvit.records.values import ShareValue
 NOT_RECORDED = "(not recorded)"
 KEY = ["dataset", "image_id"]
 FIGURES = tuple(MainFigures.model_fields)
-MOST_LEVELS = 20
+_MOST_LEVELS = 20
 """A numeric column with more distinct values than this is treated as measured and needs limits."""
-MOST_NAMES = 100
+_MOST_NAMES = 100
 """A column with more distinct values than this identifies images and cannot make subgroups."""
 
 Measure = Callable[[np.ndarray, np.ndarray, np.ndarray], FigureValues]
@@ -63,7 +63,7 @@ def subgroups(
         UsvitError: see ``rows_of``; ``positive`` is not a class; the column is in neither table; its
             table lacks a key column, holds an image twice or none of these images; ``limits`` are
             missing for a measured column, not ascending, or given for a column with text; the column has more
-            than ``MOST_NAMES`` names.
+            than ``_MOST_NAMES`` names.
     """
     table = first_repeat(table)
     rows = rows_of(table, "test", classes)
@@ -133,15 +133,15 @@ def _named(values: pd.Series, by: str) -> np.ndarray:
     """Return the (n,) levels of a categorical column."""
     level = np.array([_text(value) for value in values], dtype=object)
     numbers = pd.to_numeric(pd.Series(level[level != NOT_RECORDED]), errors="coerce")
-    if numbers.nunique() > MOST_LEVELS and numbers.notna().all():
+    if numbers.nunique() > _MOST_LEVELS and numbers.notna().all():
         raise UsvitError(
             f"Column '{by}' holds {numbers.nunique()} different numbers, from {numbers.min():g} to {numbers.max():g}: "
             "give limits to cut it into classes (--by COLUMN=10,20)."
         )
-    if len(set(level.tolist())) > MOST_NAMES:
+    if len(set(level.tolist())) > _MOST_NAMES:
         raise UsvitError(
             f"Column '{by}' holds {len(set(level.tolist()))} different values such as '{level[0]}': too many to be "
-            f"subgroups (at most {MOST_NAMES})."
+            f"subgroups (at most {_MOST_NAMES})."
         )
     return level
 

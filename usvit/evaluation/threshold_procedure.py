@@ -22,7 +22,7 @@ from usvit.metrics.threshold_choice import Rule
 from usvit.records import OutcomeRecord, ProcedureRecord
 
 PROPORTIONS = ("sensitivity", "specificity", "ppv", "npv")
-MAX_WITHOUT = 0.2
+_MAX_WITHOUT = 0.2
 """There is no interval above this share of resamples in which some fold has no threshold. It is larger than
 ``bootstrap.MAX_UNDEFINED``: with 10 positive inner validation images per fold, coverage is still 0.9 or more."""
 CELLS = 2_000_000
@@ -221,7 +221,7 @@ def _interval(figure: Estimate, drawn: np.ndarray) -> Estimate:
     method = f"cluster bootstrap through the choice of the thresholds, percentile, {len(drawn)} resamples"
     n_missing = len(drawn) - len(known)
     note = f"the rule gives no figure in {n_missing} of {len(drawn)} resamples" if n_missing else ""
-    if n_missing > MAX_WITHOUT * len(drawn):
+    if n_missing > _MAX_WITHOUT * len(drawn):
         return _with_interval(figure, None, method, note)
     low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2])
     return _with_interval(figure, (float(low), float(high)), method, note)

@@ -35,7 +35,7 @@ Setup = TypeVar("Setup")
 Trained = TypeVar("Trained")
 
 
-class SeededConfig(Protocol):
+class _SeededConfig(Protocol):
     """A configuration with a seed."""
 
     @property
@@ -159,7 +159,7 @@ def in_runs(*parts: str) -> Path:
 def new_record(
     kind: str,
     out: Path,
-    config: SeededConfig,
+    config: _SeededConfig,
     device: Device,
     command: str,
     data: Data,

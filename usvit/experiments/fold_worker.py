@@ -26,7 +26,7 @@ from usvit.progress import Progress
 from usvit.records.run import FoldResultRecord
 from usvit.training import SIGNALS, FitResult, Stopped
 
-UPDATE_SECONDS = 0.2
+_UPDATE_SECONDS = 0.2
 """Least number of seconds between two messages about progress."""
 
 TrainFold = Callable[[RunDirectory, int], FitResult]
@@ -75,7 +75,7 @@ class _SentProgress:
         self._link.send("start", total, unit, done)
 
     def update(self, done: int, note: str = "") -> None:
-        if (now := time.monotonic()) - self._last >= UPDATE_SECONDS:
+        if (now := time.monotonic()) - self._last >= _UPDATE_SECONDS:
             self._last = now
             self._link.send("update", done)
 

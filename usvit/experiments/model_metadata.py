@@ -42,7 +42,7 @@ class TrainedSetup(Protocol):
     def classes(self) -> tuple[str, ...]: ...
 
 
-class DownstreamSetup(TrainedSetup, Protocol):
+class _DownstreamSetup(TrainedSetup, Protocol):
     """The part of a ``CrossValidationSetup`` that metadata describes."""
 
     @property
@@ -78,7 +78,7 @@ class Calibrated:
 
 
 def downstream_metadata(
-    setup: DownstreamSetup, fold: int, learnt: Learnt, calibrated: Calibrated, novelty: OodRecord | str
+    setup: _DownstreamSetup, fold: int, learnt: Learnt, calibrated: Calibrated, novelty: OodRecord | str
 ) -> ModelMetadata:
     """Return ``model.json`` of a fold of a cross-validation or a hold-out.
 

@@ -33,7 +33,7 @@ from usvit.training import SIGNALS, FitResult, Stopped, stop_requests
 
 POLL_SECONDS = 0.2
 """Time after which signals to this process are noticed."""
-REMIND_SECONDS = 1.0
+_REMIND_SECONDS = 1.0
 """Time after which a worker is told to stop again. Before its training steps it does not listen, as there is nothing to
 save; after them it finishes its fold."""
 
@@ -251,7 +251,7 @@ class _Crew:
             )
 
     def _stop_workers(self) -> None:
-        if (now := time.monotonic()) - self._reminded >= REMIND_SECONDS:
+        if (now := time.monotonic()) - self._reminded >= _REMIND_SECONDS:
             self._reminded = now
             for worker in self._workers:
                 if worker.is_open:

@@ -20,7 +20,7 @@ from usvit.progress import Progress
 from usvit.records import RunRecord, load_record
 from usvit.records.run import Config
 
-ManifestRow = dict[str, Any]
+_ManifestRow = dict[str, Any]
 """A row of ``manifest.parquet``: column -> value."""
 
 
@@ -34,7 +34,7 @@ class ExplainedCase:
     fold: int
     label: str
     probabilities: dict[str, float]
-    row: ManifestRow = field(repr=False)
+    row: _ManifestRow = field(repr=False)
     """Row of the manifest."""
 
     @property
@@ -110,7 +110,7 @@ def _record(run: Path, path: Path) -> RunRecord:
     return load_record(run / "run.json", RunRecord)
 
 
-def _manifest_rows(run: Path) -> dict[tuple[str, str], ManifestRow]:
+def _manifest_rows(run: Path) -> dict[tuple[str, str], _ManifestRow]:
     path = run / "manifest.parquet"
     table = read_parquet(path, hint="It lists the images. Copy the whole run.")
     needed = ("dataset", "image_id", "path", "frame", "sha256", "mask_path")
@@ -124,7 +124,7 @@ def _manifest_rows(run: Path) -> dict[tuple[str, str], ManifestRow]:
     return rows  # type: ignore[return-value]
 
 
-def _cases(table: pd.DataFrame, rows: dict[tuple[str, str], ManifestRow], run: Path) -> tuple[ExplainedCase, ...]:
+def _cases(table: pd.DataFrame, rows: dict[tuple[str, str], _ManifestRow], run: Path) -> tuple[ExplainedCase, ...]:
     classes = classes_of(table)
     order = {key: index for index, key in enumerate(rows)}
     cases = []

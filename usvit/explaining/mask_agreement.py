@@ -20,13 +20,13 @@ from usvit.records.explain import AgainstMasks
 Map = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-FLAT = 1e-6
+_FLAT = 1e-6
 """A map whose values differ by less than this share of the largest is blank: the differences are rounding errors."""
 
 
 def is_blank(saliency: Map) -> bool:
     """Return whether a map, (H, W), is constant, so that it points nowhere."""
-    return float(np.ptp(saliency)) <= FLAT * float(np.abs(saliency).max())
+    return float(np.ptp(saliency)) <= _FLAT * float(np.abs(saliency).max())
 
 
 def pointing(saliency: Map, mask: Mask) -> float | None:

@@ -28,7 +28,7 @@ MAPS = ("rollout", "attention", "gradcam", "occlusion")
 MEANS = ("distance", "residuals")
 """Methods that show the network by a mean over images."""
 OF_A_CLASS = ("gradcam", "occlusion")
-WITH_LAYERS = ("attention", "mixing")
+_WITH_LAYERS = ("attention", "mixing")
 """Methods of which layers can be chosen."""
 N_IMAGES, N_MEAN = 6, 128
 """Default numbers of images: a few to look at, and for means as many as appendix D.7 averages over."""
@@ -61,7 +61,7 @@ class MethodMaps:
     """The layers that are shown, if there are several."""
 
 
-def default_method(model: nn.Module, name: str) -> str:
+def _default_method(model: nn.Module, name: str) -> str:
     """Return ``rollout``, or the closest method that the architecture supports."""
     if hasattr(model, "attention_maps"):
         return "attention"
@@ -88,13 +88,13 @@ def choose_method(settings: ExplainSettings, model: nn.Module, name: str) -> str
     Raises:
         UsvitError: The method needs MONAI, which is not installed, or a setting does not go with the method.
     """
-    method = settings.method or default_method(model, name)
+    method = settings.method or _default_method(model, name)
     if method == "gradcam":
         refuse_without_monai()
     if settings.target is not None and not explains_a_class(method, model):
         raise UsvitError(f"The method {method} does not explain a class. --class requires {' or '.join(OF_A_CLASS)}.")
-    if settings.layers and method not in WITH_LAYERS:
-        raise UsvitError(f"The method {method} has no choice of layers. --layer requires {' or '.join(WITH_LAYERS)}.")
+    if settings.layers and method not in _WITH_LAYERS:
+        raise UsvitError(f"The method {method} has no choice of layers. --layer requires {' or '.join(_WITH_LAYERS)}.")
     if settings.chooses_images and method not in (*MAPS, *MEANS):
         raise UsvitError(
             f"The method {method} shows the network itself, not images. Leave out --images, --image-id and --errors."

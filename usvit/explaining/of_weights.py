@@ -37,9 +37,9 @@ from usvit.progress import task
 from usvit.records import ExplainedImage, ExplainRecord, ExplanationRecord
 from usvit.wording import plural
 
-N_TOP = 5
+_N_TOP = 5
 """Number of the most probable classes that are recorded."""
-N_MAPS = 3
+_N_MAPS = 3
 """Number of classes whose maps are shown by a network with a query for each class, as in Touvron (2022), Fig. 5.6."""
 
 
@@ -151,7 +151,7 @@ class _Maps:
             return [{} for _ in tensor]
         with torch.no_grad():
             probabilities = self.model(tensor).double().softmax(dim=1)
-        values, places = probabilities.topk(min(N_TOP, probabilities.shape[1]), dim=1)
+        values, places = probabilities.topk(min(_N_TOP, probabilities.shape[1]), dim=1)
         return [
             {self.network.classes[at]: min(value, 1.0) for at, value in zip(*one, strict=True)}
             for one in zip(places.tolist(), values.tolist(), strict=True)
@@ -167,7 +167,7 @@ class _Maps:
             return []
         if self.request.settings.target is not None:
             return [self.request.settings.target]
-        return list(top)[: N_MAPS if method == "attention" and maps_by_class(self.model) else 1]
+        return list(top)[: _N_MAPS if method == "attention" and maps_by_class(self.model) else 1]
 
     def _picture(self, method: str, row: int, pixels: Any, top: dict[str, float], found: MethodMaps) -> ExplainedImage:
         """Draw the picture of one image and return its entry of explain.json."""

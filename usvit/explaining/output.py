@@ -11,7 +11,7 @@ from usvit.errors import UsvitError
 from usvit.files import OutputFolder
 from usvit.records import ExplainRecord, ExplanationRecord, load_record, save_record
 
-EXPLANATION_FILE = "explain.json"
+_EXPLANATION_FILE = "explain.json"
 
 
 def file_name(method: str, *parts: str) -> str:
@@ -52,7 +52,7 @@ class ExplainWriter:
         Raises:
             UsvitError: the folder holds other files; nothing in it is changed.
         """
-        self.folder, self._output = folder, OutputFolder(folder, "an explanation", EXPLANATION_FILE)
+        self.folder, self._output = folder, OutputFolder(folder, "an explanation", _EXPLANATION_FILE)
         self.record = record
         self._add_earlier()
 
@@ -71,7 +71,7 @@ class ExplainWriter:
         """Take over the methods that explain.json has already."""
         if not self._output.has_record():
             return
-        before = load_record(self.folder / EXPLANATION_FILE, ExplainRecord)
+        before = load_record(self.folder / _EXPLANATION_FILE, ExplainRecord)
         self._refuse_other(before)
         weights = dict(sorted((before.weights_sha256 | self.record.weights_sha256).items()))
         self.record = self.record.model_copy(update={"methods": before.methods, "weights_sha256": weights})
@@ -90,7 +90,7 @@ class ExplainWriter:
         """Write the entry of a method and return it. It replaces an earlier one, whose pictures are deleted."""
         earlier = self.record.methods.get(method)
         self.record = self.record.model_copy(update={"methods": {**self.record.methods, method: entry}})
-        save_record(self.folder / EXPLANATION_FILE, self.record)
+        save_record(self.folder / _EXPLANATION_FILE, self.record)
         for name in _files(earlier) - _files(entry) if earlier else ():
             if Path(name).name == name and name.endswith(".png"):  # do not follow paths from a file
                 (self.folder / name).unlink(missing_ok=True)

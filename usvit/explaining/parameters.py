@@ -11,7 +11,7 @@ from usvit.errors import UsvitError
 from usvit.explaining.token_layout import Grid, grid_of
 from usvit.models import Positions
 
-N_COMPONENTS = 28
+_N_COMPONENTS = 28
 """Number of components shown by Dosovitskiy et al. (2021), Fig. 7, left."""
 
 Array = NDArray[np.float64]
@@ -81,7 +81,7 @@ class Filters:
     """(C,) share of the variance."""
 
 
-def filter_components(model: nn.Module, name: str, n: int = N_COMPONENTS) -> Filters:
+def filter_components(model: nn.Module, name: str, n: int = _N_COMPONENTS) -> Filters:
     """Compute the principal components of the patch embedding, or of the first convolution of the colour image.
 
     Args:

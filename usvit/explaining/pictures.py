@@ -18,7 +18,7 @@ from usvit.explaining.mask_agreement import Map, Mask, is_blank
 from usvit.explaining.parameters import Filters, Similarity
 from usvit.files import write_atomic, write_bytes
 
-Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
+_Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
 
 COLOURS = "inferno"
 """A perceptually uniform colour scale, dark for low values, so that the image shows through."""
@@ -28,7 +28,7 @@ OUTLINE = (0, 255, 255)
 SMALLEST = 224
 """Minimum side of a panel in pixels; small inputs are enlarged by whole factors."""
 _GAP, _LINE, _BAR = 6, 17, 10
-MOST_TILES = 7
+_MOST_TILES = 7
 """Maximum number of rows and columns of position embeddings, as in Dosovitskiy et al. (2021), Fig. 7."""
 
 
@@ -96,7 +96,7 @@ def fitted_to(saliency: Tensor, size: int) -> Map:
     return np.asarray(large[0, 0].numpy())
 
 
-def _scale(picture: Image.Image, pen: ImageDraw.ImageDraw, font: Font, y: int) -> None:
+def _scale(picture: Image.Image, pen: ImageDraw.ImageDraw, font: _Font, y: int) -> None:
     length = SMALLEST
     ramp = np.tile(np.linspace(0, 1, length), (_BAR, 1))
     picture.paste(Image.fromarray(_colours(ramp)), (_GAP, y))
@@ -105,7 +105,7 @@ def _scale(picture: Image.Image, pen: ImageDraw.ImageDraw, font: Font, y: int) -
     pen.text((_GAP + length + 8, y), "of each map by itself", "black", font)
 
 
-def _wrapped(text: str, font: Font, width: int) -> list[str]:
+def _wrapped(text: str, font: _Font, width: int) -> list[str]:
     lines, line = [], ""
     for word in text.split(" "):
         longer = f"{line} {word}".strip()
@@ -165,8 +165,8 @@ def write_similarity(path: Path, similarity: Similarity, title: str) -> None:
 
 
 def _spread(n: int) -> list[int]:
-    """Return at most ``MOST_TILES`` evenly spaced indices of ``n`` rows."""
-    return sorted(set(np.linspace(0, n - 1, min(n, MOST_TILES)).round().astype(int).tolist()))
+    """Return at most ``_MOST_TILES`` evenly spaced indices of ``n`` rows."""
+    return sorted(set(np.linspace(0, n - 1, min(n, _MOST_TILES)).round().astype(int).tolist()))
 
 
 def write_filters(path: Path, filters: Filters, title: str) -> None:

@@ -12,9 +12,9 @@ from usvit.errors import UsvitError
 from usvit.explaining.capture import attention_modules
 from usvit.explaining.token_layout import grid_of
 
-OCCLUDED_SHARE = 7
+_OCCLUDED_SHARE = 7
 """The occluded square is 1/7 of the side: 32 of 224 pixels, about the size of a small lesion."""
-OCCLUSION_BATCH = 16
+_OCCLUSION_BATCH = 16
 
 
 def refuse_without_monai() -> None:
@@ -141,15 +141,15 @@ def occlusion(model: nn.Module, image: Tensor, class_index: int) -> Tensor:
     Source: Zeiler & Fergus (2014), arXiv:1311.2901, section 4.2.
     """
     size = image.shape[-1]
-    side = max(size // OCCLUDED_SHARE, 1)
+    side = max(size // _OCCLUDED_SHARE, 1)
     starts = sorted({*range(0, size - side, max(side // 2, 1)), size - side})
     corners = [(top, left) for top in starts for left in starts]
     fill = image.mean(dim=(0, 2, 3)).view(3, 1, 1)
     lost, times = torch.zeros(size, size), torch.zeros(size, size)
     with torch.no_grad():
         whole = model(image).softmax(dim=1)[0, class_index]
-        for begin in range(0, len(corners), OCCLUSION_BATCH):
-            batch = corners[begin : begin + OCCLUSION_BATCH]
+        for begin in range(0, len(corners), _OCCLUSION_BATCH):
+            batch = corners[begin : begin + _OCCLUSION_BATCH]
             hidden = image.repeat(len(batch), 1, 1, 1)
             for one, (top, left) in zip(hidden, batch, strict=True):
                 one[:, top : top + side, left : left + side] = fill

@@ -31,7 +31,7 @@ from usvit.models import (
 from usvit.records import ClassifierMetadata, ExportedMetadata, MetricsRecord, load_record, save_record
 from usvit.records.model import ExportedLicenses, ExportedRecord, MeasuredRecord, SeenCopies
 
-INTENDED_USE = "research only; not a medical device"
+_INTENDED_USE = "research only; not a medical device"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ExportSource:
             folder: folder to write into.
             with_ood: whether the format provides the features for OOD detection.
         """
-        save_record(folder / "model.json", self.metadata if with_ood else without_ood(self.metadata))
+        save_record(folder / "model.json", self.metadata if with_ood else _without_ood(self.metadata))
         self.seen.copy_files(folder)
 
     @property
@@ -161,13 +161,13 @@ def of_spec(
         upstream=found.record(),
         data_licenses={},
         **dict(passed_on(seen)),
-        intended_use=INTENDED_USE,
+        intended_use=_INTENDED_USE,
         measured=None,
     )
     return replace(_source(model, metadata, preprocessing, paper=spec.source), seen=seen)
 
 
-def without_ood(metadata: ExportedMetadata) -> ExportedMetadata:
+def _without_ood(metadata: ExportedMetadata) -> ExportedMetadata:
     """Return the metadata for a format that provides no features, so that OOD detection is impossible."""
     if metadata.novelty is None:
         return metadata
@@ -185,7 +185,7 @@ def _source(model: nn.Module, metadata: ClassifierMetadata, preprocessing: Prepr
         paper=paper,
         licenses=ExportedLicenses(first_weights=metadata.upstream.license, data=metadata.data_licenses),
     )
-    changes: dict[str, object] = {"intended_use": INTENDED_USE, "exported": exported}
+    changes: dict[str, object] = {"intended_use": _INTENDED_USE, "exported": exported}
     if metadata.weights_sha256 is not None:  # the same weights may be stored as different bytes
         changes["weights_sha256"] = exported.weights_sha256
     content = metadata.model_copy(update=changes).content()

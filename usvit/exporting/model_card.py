@@ -4,7 +4,7 @@ from usvit.data.io import PICTURE_NAMES
 from usvit.markup import markdown_code, markdown_text
 from usvit.records import ExportedMetadata
 
-HOW_TO = {
+_HOW_TO = {
     "safetensors": """\
 ```python
 from pathlib import Path
@@ -57,11 +57,11 @@ The probabilities go to `BUNDLE/eval/scores.csv` (`--output_dir` names another f
 """,
 }
 
-RESIZE = {
+_RESIZE = {
     "pad": "padded with black to a square around its centre, resized to",
     "squash": "resized, whatever its aspect ratio, to",
 }
-RESIZE_CODE = {
+_RESIZE_CODE = {
     "pad": "ImageOps.pad(picture, ({size}, {size}), Image.Resampling.BICUBIC, color=0)",
     "squash": "picture.resize(({size}, {size}), Image.Resampling.BICUBIC)",
 }
@@ -72,17 +72,17 @@ def model_card(metadata: ExportedMetadata, format_: str, checked: str) -> str:
 
     Args:
         metadata: ``model.json``.
-        format_: a key of ``HOW_TO``.
+        format_: a key of ``_HOW_TO``.
         checked: result of the comparison with usvit's own prediction; may be empty.
     """
     size = metadata.preprocessing.image_size
-    how_to = HOW_TO[format_].format(
+    how_to = _HOW_TO[format_].format(
         pictures=PICTURE_NAMES,
         size=size,
         n_classes=len(metadata.classes),
         timm=markdown_code(metadata.timm),
         version=metadata.exported.usvit_version,
-        resize=RESIZE_CODE[metadata.preprocessing.resize].format(size=size),
+        resize=_RESIZE_CODE[metadata.preprocessing.resize].format(size=size),
     )
     return "\n".join(
         [
@@ -137,7 +137,7 @@ def _rows(metadata: ExportedMetadata, checked: str) -> list[tuple[str, str]]:
         ("parameters", f"{exported.parameters:,}"),
         ("classes, in order", ", ".join(metadata.classes)),
         ("positive class", metadata.positive_class),
-        ("input", f"8-bit RGB, {RESIZE[preprocessing.resize]} {size} x {size} (bicubic, antialiased)"),
+        ("input", f"8-bit RGB, {_RESIZE[preprocessing.resize]} {size} x {size} (bicubic, antialiased)"),
         ("normalisation", f"mean {preprocessing.mean}, SD {preprocessing.std} on the scale 0 to 1"),
         ("temperature", "none" if metadata.temperature is None else str(metadata.temperature)),
         ("initial weights", " ".join(filter(None, (upstream.source, upstream.name)))),

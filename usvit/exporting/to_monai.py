@@ -19,7 +19,7 @@ from usvit.plain_data import Json
 from usvit.records import ExportedMetadata
 
 NEEDS = ("monai", "fire")
-SAME = 1e-6
+_SAME = 1e-6
 """Tolerance between the bundle and usvit, which run the same code with different batch sizes."""
 
 # Only the address is in the file. MONAI's verify_metadata downloads the schema; usvit does not.
@@ -67,10 +67,10 @@ def write_bundle(source: ExportSource, folder: Path) -> Checked:
         raise UsvitError(
             f"MONAI interprets a text that begins with {' '.join(_MEANT)} as code. Rename the class {odd[0]!r}."
         )
-    write_json(folder / "configs" / "metadata.json", bundle_metadata(source.metadata))
+    write_json(folder / "configs" / "metadata.json", _bundle_metadata(source.metadata))
     write_json(folder / "configs" / "inference.json", inference(source.metadata))
     write_text(folder / "configs" / "logging.conf", _LOGGING)
-    write_text(folder / "LICENSE", license_text(source.metadata))
+    write_text(folder / "LICENSE", _license_text(source.metadata))
     models = folder / "models"
     models.mkdir()
     source.write_metadata(models, with_ood=False)
@@ -124,7 +124,7 @@ def inference(metadata: ExportedMetadata) -> Json:
     }
 
 
-def bundle_metadata(metadata: ExportedMetadata) -> Json:
+def _bundle_metadata(metadata: ExportedMetadata) -> Json:
     """Return the content of ``metadata.json``: the keys required by the specification, and those of MONAI's zoo."""
     preprocessing, exported = metadata.preprocessing, metadata.exported
     size = preprocessing.image_size
@@ -180,7 +180,7 @@ def bundle_metadata(metadata: ExportedMetadata) -> Json:
     }
 
 
-def license_text(metadata: ExportedMetadata) -> str:
+def _license_text(metadata: ExportedMetadata) -> str:
     """Return the origins of the weights; usvit cannot license weights that others trained."""
     licenses, upstream = metadata.exported.licenses, metadata.upstream
     first = " ".join(filter(None, (upstream.name or upstream.source, licenses.first_weights)))
@@ -205,7 +205,7 @@ def _compared(source: ExportSource, folder: Path) -> Checked:
     got = torch.tensor([scores[f"logit_{name}"] for name in source.classes], dtype=torch.float64).T
     by = f"checked by monai.bundle {version('monai')} on a phantom"
     checked = Checked(by, float((got - expected).abs().max()), float(expected.abs().max()))
-    refuse_difference(checked, SAME)
+    refuse_difference(checked, _SAME)
     return checked
 
 

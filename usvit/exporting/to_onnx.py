@@ -22,7 +22,7 @@ from usvit.records import ExportedMetadata
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
 INPUT, OUTPUTS = "image", ("logits", "probabilities")
-OPSET = 18
+_OPSET = 18
 """Opset of 2022, which the runtimes in hospitals and browsers support."""
 ONE_FILE_BYTES = 1_800_000_000
 """Weights above this size are stored in ``model.onnx.data`` beside the graph; a protobuf file is limited to 2 GiB."""
@@ -102,7 +102,7 @@ def _exported(graph: Graph, example: Tensor, name: str) -> Any:
                 graph,
                 (example,),
                 dynamo=True,
-                opset_version=OPSET,
+                opset_version=_OPSET,
                 input_names=[INPUT],
                 output_names=list(OUTPUTS),
                 dynamic_shapes=({0: torch.export.Dim("batch")},),

@@ -20,7 +20,7 @@ from usvit.data.phantom import render_image, sample_patient
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 
-RANDOM_IMAGES = 3
+_RANDOM_IMAGES = 3
 TOLERANCE = 1e-4
 """Maximum difference of two logits, relative to the largest logit: float32 sums in another order differ by about 1e-6,
 a wrong operator by much more."""
@@ -44,7 +44,7 @@ class Checked:
 def check_pixels(preprocessing: Preprocessing) -> Tensor:
     """Return random images and a decoded phantom image, (4, S, S, 3) uint8, the same in every call."""
     size = preprocessing.image_size
-    noise = np.random.default_rng(0).integers(0, 256, (RANDOM_IMAGES, size, size, 3), dtype=np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (_RANDOM_IMAGES, size, size, 3), dtype=np.uint8)
     with tempfile.TemporaryDirectory() as folder:
         phantom = read_image(write_phantom_image(Path(folder)))
     return torch.from_numpy(np.concatenate([noise, preprocessing.resized(phantom)[None]]))

@@ -11,7 +11,7 @@ from usvit.limited.worker_process import CRASHED, KILLED, TIMEOUT, WorkerTask
 
 SECONDS = 30.0
 """Default time limit of a call for each value; a list of a million rows takes a third of it."""
-MEMORY_GB = 2.0
+_MEMORY_GB = 2.0
 """Default limit of the memory that a call allocates, in GB (enforced on Linux only)."""
 
 
@@ -33,7 +33,7 @@ class LimitedCalls:
     daemon processes, which cannot start others (such as data loader workers), functions are called directly.
     """
 
-    def __init__(self, *modules: str, seconds: float = SECONDS, memory_gb: float = MEMORY_GB):
+    def __init__(self, *modules: str, seconds: float = SECONDS, memory_gb: float = _MEMORY_GB):
         """Set the limits; the process starts with the first call.
 
         Args:

@@ -18,7 +18,7 @@ START_SECONDS = 120
 """Time limit for importing the modules of a worker, also from slow disks."""
 END_SECONDS = 5
 """Time to wait for a killed process; one that hangs on a dead network disk takes longer to end."""
-RETRY_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 """Time before a task is done once more in a new process, after the system killed its worker."""
 
 
@@ -145,5 +145,5 @@ def asked_twice(ask: Callable[[], Iterator[tuple[Any, int]]]) -> Iterator[tuple[
         yield value, size
     else:
         return
-    time.sleep(RETRY_SECONDS)
+    time.sleep(_RETRY_SECONDS)
     yield from itertools.islice(ask(), n_values, None)

@@ -23,10 +23,10 @@ READY, VALUE, FAILED, END = "ready", "value", "failed", "end"
 replace this worker) or END with whether to replace it."""
 TIMEOUT, CRASHED, TOO_LARGE, KILLED = "timeout", "crashed", "too_large", "killed"
 """Codes of a failed task: it took too long; its process died or it raised an exception; a value is too large."""
-MAX_MESSAGE = 256 * 1024**2
+_MAX_MESSAGE = 256 * 1024**2
 """Upper bound of a pickled value in bytes. A frame has 150 KB at 224 px; larger values could fill the parent's
 memory."""
-MAX_KEPT = 256 * 1024**2
+_MAX_KEPT = 256 * 1024**2
 """Bytes of memory that tasks may leave allocated before the worker is replaced."""
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "OPENCV_FOR_THREADS_NUM"),
@@ -57,7 +57,7 @@ class _TooLarge(Exception):
     code = TOO_LARGE
 
 
-NICENESS = 5
+_NICENESS = 5
 """Workers run at lower priority than networks that compute on the same cores."""
 
 
@@ -71,7 +71,7 @@ def main(connection: Connection, modules: tuple[str, ...], memory_gb: float | No
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     if hasattr(os, "nice"):
-        os.nice(NICENESS)
+        os.nice(_NICENESS)
     _silence_output()
     exit_with_parent()
     with contextlib.suppress(EOFError, OSError):  # the parent has closed the pipe
@@ -86,7 +86,7 @@ def main(connection: Connection, modules: tuple[str, ...], memory_gb: float | No
             connection.send((FAILED, (CRASHED, f"{type(error).__name__}: {error}", True)))
             return
         connection.send((READY, ""))
-        max_bytes = _data_bytes() + MAX_KEPT
+        max_bytes = _data_bytes() + _MAX_KEPT
         while True:
             _serve(connection, max_bytes)
 
@@ -107,7 +107,7 @@ def _serve(connection: Connection, max_bytes: int) -> None:
         _set_alarm(task.timeout)
         for value in task.values():
             message = ForkingPickler.dumps((VALUE, value))
-            if len(message) > MAX_MESSAGE:
+            if len(message) > _MAX_MESSAGE:
                 raise _TooLarge
             _set_alarm(None)  # the parent may be slow to receive it
             connection.send_bytes(message)
@@ -116,13 +116,13 @@ def _serve(connection: Connection, max_bytes: int) -> None:
         _set_alarm(None)
         # An operation that ran out of memory may have left locks or partial state.
         replace = isinstance(error, MemoryError) or _data_bytes() > max_bytes
-        connection.send((FAILED, (code_of(error), f"{type(error).__name__}: {error}"[:1000], replace)))
+        connection.send((FAILED, (_code_of(error), f"{type(error).__name__}: {error}"[:1000], replace)))
     else:
         _set_alarm(None)
         connection.send((END, _data_bytes() > max_bytes))
 
 
-def code_of(error: BaseException) -> str:
+def _code_of(error: BaseException) -> str:
     """Return the attribute ``code`` of an exception, else ``crashed``."""
     code = getattr(error, "code", None)
     return code if isinstance(error, Exception) and isinstance(code, str) else CRASHED

@@ -15,7 +15,7 @@ from scipy.stats import norm, rankdata
 from usvit.metrics.intervals import ALPHA, Interval
 
 METHOD = "clustered (Obuchowski), score"
-FEW_ERRORS = 5.0
+_FEW_ERRORS = 5.0
 """The logit interval is too short below this number of expected misranked groups of the rarer class,
 m * min(AUC, 1 - AUC): the rule of thumb for a normal interval of a proportion, five successes and five failures."""
 
@@ -27,7 +27,7 @@ def few_errors(value: float, fewest_groups: int) -> bool:
         value: the AUC in [0, 1].
         fewest_groups: groups with a positive or groups with a negative, whichever number is smaller.
     """
-    return fewest_groups * min(value, 1 - value) < FEW_ERRORS
+    return fewest_groups * min(value, 1 - value) < _FEW_ERRORS
 
 
 def score_interval(

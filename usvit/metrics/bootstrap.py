@@ -37,13 +37,13 @@ MAX_JACKKNIFE = 2000
 MAX_UNDEFINED = 0.05
 """There is no interval above this share of resamples without a value (a class was not drawn)."""
 
-TABLE_METHODS = {"balanced_accuracy": MEAN_METHOD, "f1_macro": MEAN_METHOD, "f1": F1_METHOD, "mcc": MATTHEWS_METHOD}
+_TABLE_METHODS = {"balanced_accuracy": MEAN_METHOD, "f1_macro": MEAN_METHOD, "f1": F1_METHOD, "mcc": MATTHEWS_METHOD}
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Resampled:
+class _Resampled:
     """Estimate of a figure, its 95 % interval if there is one, the method, and the reason for a missing interval."""
 
     value: float
@@ -83,7 +83,7 @@ def cluster_bootstrap(
     *,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
-) -> dict[K, Resampled]:
+) -> dict[K, _Resampled]:
     """Compute 95 % intervals of figures by resampling whole groups; all figures use the same resamples.
 
     The interval is BCa: bias-corrected by the share of resamples below the value and accelerated by the jackknife
@@ -99,14 +99,14 @@ def cluster_bootstrap(
         seed: the same seed draws the same groups for all figures.
 
     Returns:
-        A ``Resampled`` for each figure; the value is NaN (without interval) if it is undefined on the data.
+        A ``_Resampled`` for each figure; the value is NaN (without interval) if it is undefined on the data.
 
     Source: Efron (1987), JASA 82:171; Efron & Tibshirani (1993), section 14.3; groups as the unit:
     Davison & Hinkley (1997), section 3.8. Groups are not stratified by class.
     """
     value = figures(np.ones((1, n_groups)))
     if n_groups < 2:
-        return {key: Resampled(float(one[0]), None, "BCa", "there is only one group") for key, one in value.items()}
+        return {key: _Resampled(float(one[0]), None, "BCa", "there is only one group") for key, one in value.items()}
     rng = np.random.default_rng(seed)
     drawn: list[Mapping[K, np.ndarray]] = []
     for start in range(0, n_resamples, CHUNK):
@@ -176,7 +176,7 @@ def figure_values(
     return found
 
 
-def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], n_resamples: int) -> Estimate:
+def _value(figures: Figures, key: Key, one: _Resampled, classes: list[str], n_resamples: int) -> Estimate:
     n_groups = figures.support(key)
     if np.isnan(one.value):
         return undefined(figures.why_undefined(key, classes), n_groups)
@@ -184,8 +184,8 @@ def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], n_res
     if key.name in PROPORTIONS:
         looked_at, right = figures.trials(key)
         return clustered_share(right[looked_at], figures.code[looked_at])
-    if key.name in TABLE_METHODS:
-        method, ci95 = TABLE_METHODS[key.name], _table_interval(figures, key)
+    if key.name in _TABLE_METHODS:
+        method, ci95 = _TABLE_METHODS[key.name], _table_interval(figures, key)
         reason = "" if ci95 else f"{ONE_GROUP} with images of some class"
     support = _support(figures, key, classes)
     return with_interval(one.value, ci95, method=method, n_groups=n_groups, reason=reason, support=support)
@@ -213,16 +213,16 @@ def _support(figures: Figures, key: Key, classes: list[str]) -> Support:
     return rarest(own, figures.code, {k: of for k, of in names.items() if (own == k).any()})
 
 
-def _interval(value: float, drawn: np.ndarray, left_out: np.ndarray) -> Resampled:
+def _interval(value: float, drawn: np.ndarray, left_out: np.ndarray) -> _Resampled:
     if np.isnan(value):
-        return Resampled(value, None, "BCa", "undefined")
+        return _Resampled(value, None, "BCa", "undefined")
     known = drawn[~np.isnan(drawn)]
     n_undefined = len(drawn) - len(known)
     if n_undefined > MAX_UNDEFINED * len(drawn):
-        return Resampled(value, None, "BCa", f"undefined in {n_undefined} of {len(drawn)} resamples")
+        return _Resampled(value, None, "BCa", f"undefined in {n_undefined} of {len(drawn)} resamples")
     spread = float(np.ptp(known))
     if spread <= 1e-12 * max(1.0, abs(value)):
-        return Resampled(value, None, "BCa", "every resample gives the same value")
+        return _Resampled(value, None, "BCa", "every resample gives the same value")
     note = f"{n_undefined} of {len(drawn)} resamples were undefined and left out" if n_undefined else ""
 
     below = ((known < value).sum() + (known <= value).sum()) / (2 * len(known))  # ties count one half
@@ -234,10 +234,10 @@ def _interval(value: float, drawn: np.ndarray, left_out: np.ndarray) -> Resample
         shift = bias + quantile
         levels = ndtr(bias + shift / (1 - acceleration * shift))
         low, high = np.quantile(known, levels)
-        return Resampled(value, (float(low), float(high)), "BCa", note)
+        return _Resampled(value, (float(low), float(high)), "BCa", note)
     if not 0 < below < 1:
         why = "no BCa: all resamples are on one side of the value"
     else:
         why = "no BCa: leaving out a group makes the figure undefined, or never changes it"
     low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2])
-    return Resampled(value, (float(low), float(high)), "percentile", "; ".join(filter(None, [why, note])))
+    return _Resampled(value, (float(low), float(high)), "percentile", "; ".join(filter(None, [why, note])))

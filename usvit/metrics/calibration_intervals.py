@@ -61,7 +61,7 @@ def student_interval(value: float, error: float, n_groups: int) -> Interval:
 
 
 @dataclass(frozen=True)
-class DebiasedError:
+class _DebiasedError:
     """A binned calibration error without the part that chance adds."""
 
     value: float
@@ -78,7 +78,7 @@ def debiased_ece(
     *,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
-) -> DebiasedError:
+) -> _DebiasedError:
     """Compute the calibration error over fixed bins, corrected for its upward bias, with a 95 % interval.
 
     The plain error sums absolute deviations, which are positive even if the true deviation of each bin is 0. A
@@ -109,7 +109,7 @@ def debiased_ece(
     share, deviation = total / total.sum(), excess.sum(axis=0) / total
     seen = float(share @ np.abs(deviation))
     if n_groups < 2:
-        return DebiasedError(seen, None, 0.0)
+        return _DebiasedError(seen, None, 0.0)
     rng = np.random.default_rng(seed)
     drawn, step = [], max(1, CELLS // n_groups)
     for start in range(0, n_resamples, step):
@@ -120,7 +120,7 @@ def debiased_ece(
         drawn.append(np.where(images > 0, (counts @ excess) / np.maximum(images, 1), deviation))
     noise = np.concatenate(drawn) - deviation
     if np.abs(noise).max() < TINY:
-        return DebiasedError(seen, None, 0.0)
+        return _DebiasedError(seen, None, 0.0)
 
     def plain(a: float) -> Float:
         """Compute the (B,) plain error if the true deviations are ``a`` times the observed ones."""
@@ -141,8 +141,8 @@ def debiased_ece(
         return float(brentq(excess_at, 0, high, xtol=1e-4)) * seen
 
     if seen == 0:
-        return DebiasedError(0.0, (0.0, float(np.quantile(plain(0), 1 - ALPHA / 2))), float(plain(0).mean()))
+        return _DebiasedError(0.0, (0.0, float(np.quantile(plain(0), 1 - ALPHA / 2))), float(plain(0).mean()))
     error = float((noise @ (share * np.sign(deviation))).std())
     low, high = solve(1 - ALPHA / 2), max(solve(ALPHA / 2), seen + Z * error)
     low, value = min(low, 1.0), min(solve(None), 1.0)
-    return DebiasedError(max(low, value), (low, min(max(high, value), 1.0)), float(plain(0).mean()))
+    return _DebiasedError(max(low, value), (low, min(max(high, value), 1.0)), float(plain(0).mean()))

@@ -19,7 +19,7 @@ from usvit.metrics.intervals import undefined, with_interval
 from usvit.metrics.support import rarest
 
 METHOD = "clustered (Obuchowski), logit"
-DIFFERENCE_METHOD = "clustered (Obuchowski), paired"
+_DIFFERENCE_METHOD = "clustered (Obuchowski), paired"
 
 
 @dataclass(frozen=True)
@@ -177,4 +177,4 @@ def clustered_difference(positive: ArrayLike, score_a: ArrayLike, score_b: Array
         return undefined(ABSENT, n_groups)
     variance = area_covariance(a, a) + area_covariance(b, b) - 2 * area_covariance(a, b)
     support = rarest(truth.astype(np.int64), code, {1: "positive images", 0: "negative images"})
-    return difference_value(a.value - b.value, variance, n_groups=n_groups, method=DIFFERENCE_METHOD, support=support)
+    return difference_value(a.value - b.value, variance, n_groups=n_groups, method=_DIFFERENCE_METHOD, support=support)

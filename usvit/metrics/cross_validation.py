@@ -34,14 +34,14 @@ OneEstimate = TypeVar("OneEstimate", bound=Estimate)
 
 METHOD = "mean of folds, clustered, logit t"
 SHARE_METHOD = "mean of folds, clustered Wilson"
-SHARES_METHOD = "mean of folds, clustered Wilson intervals of the classes, combined (MOVER)"
+_SHARES_METHOD = "mean of folds, clustered Wilson intervals of the classes, combined (MOVER)"
 MIN_PAIRS = 50
 """Fewer pairs of predictions of one group by two models are not enough to estimate their agreement."""
 WHOLE_SHARE = 1.0
 """Training share that is assumed if it cannot be estimated: its maximum."""
-UNLIKE = 0.001
+_UNLIKE = 0.001
 """The models of the folds count as different below this p-value, which hardly ever occurs with equal models."""
-STRATA = {"positives": "positive images", "negatives": "negative images"}
+_STRATA = {"positives": "positive images", "negatives": "negative images"}
 """Strata of an AUC, as the warning about few groups names them."""
 
 
@@ -132,7 +132,7 @@ class FoldMean:
         """Variance of the mean that is due to differences between the models of the folds; 0 if they show none.
 
         The figures of the folds differ because their patients do, and also if their models do. If an F-test rejects
-        that the patients explain the variance between folds (p < ``UNLIKE``), this is the part that they do not
+        that the patients explain the variance between folds (p < ``_UNLIKE``), this is the part that they do not
         explain. Repeats measure this variation themselves.
 
         Source: the moment estimator of DerSimonian & Laird (1986), Controlled Clinical Trials 7:177, for equal weights.
@@ -143,7 +143,7 @@ class FoldMean:
         apart = float(self.folds.var(ddof=1)) / n
         if (
             not apart > self.variance
-            or f_distribution.sf(apart / max(self.variance, NO_VARIANCE), n - 1, self.freedom) >= UNLIKE
+            or f_distribution.sf(apart / max(self.variance, NO_VARIANCE), n - 1, self.freedom) >= _UNLIKE
         ):
             return 0.0
         return apart - self.variance
@@ -275,7 +275,7 @@ def _rarest_stratum(folds: Sequence[FoldFigure]) -> Support:
     found = []
     for name in folds[0].strata:
         images = np.sum([one.strata[name].images for one in folds], axis=0)
-        of = "" if len(folds[0].strata) == 1 else STRATA.get(name, "images of the rarest class")
+        of = "" if len(folds[0].strata) == 1 else _STRATA.get(name, "images of the rarest class")
         found.append(Support(int((images > 0).sum()), effective_groups(images), of))
     return min(found, key=lambda one: one.effective)
 
@@ -406,7 +406,7 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
     method, reason = METHOD, ""
     if mean.shares:
         ci95 = shares_interval(mean.shares, share)
-        method = SHARE_METHOD if len(mean.shares) == 1 else SHARES_METHOD
+        method = SHARE_METHOD if len(mean.shares) == 1 else _SHARES_METHOD
     elif mean.value in (0.0, 1.0):
         ci95 = all_or_none_interval(mean.value, mean.independent)
         method = f"Clopper-Pearson on {mean.independent} independent cases"

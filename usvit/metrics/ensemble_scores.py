@@ -13,7 +13,7 @@ from scipy.stats import norm, rankdata
 
 Float = NDArray[np.float64]
 
-N_DRAWS = 20_000
+_N_DRAWS = 20_000
 """Draws for each class: the share above a threshold has a standard error of 0.002 at 0.9."""
 MIN_PAIRS = 20
 """Minimum number of images of a class that two networks scored unseen. With 20, a correlation of 0.6 has a standard
@@ -21,7 +21,7 @@ error of 0.15, and the sensitivity at a threshold one of 0.02 (the table ``mean-
 
 
 @dataclass(frozen=True)
-class MeanScores:
+class _MeanScores:
     """Draws of the mean score of all networks on images that none of them has seen."""
 
     positive: Float
@@ -35,8 +35,8 @@ class MeanScores:
 
 
 def mean_scores(
-    tested: Float, validated: Float, positive: NDArray[np.bool_], *, n_draws: int = N_DRAWS, seed: int = 0
-) -> MeanScores | str:
+    tested: Float, validated: Float, positive: NDArray[np.bool_], *, n_draws: int = _N_DRAWS, seed: int = 0
+) -> _MeanScores | str:
     """Draw mean scores of K networks from their scores of images that they have not seen.
 
     Within a class, the scores of each network are distributed as on its test images, and the scores of two networks on
@@ -62,7 +62,7 @@ def mean_scores(
             return f"{what} images: {one}"
         drawn[what] = one
     up, down = drawn["positive"], drawn["other"]
-    return MeanScores(up[0], down[0], (up[1], down[1]), (up[2], down[2]))
+    return _MeanScores(up[0], down[0], (up[1], down[1]), (up[2], down[2]))
 
 
 def _of_class(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class FigureRow:
+class _FigureRow:
     """One figure: its key in metrics.json, its titles, and where it is shown."""
 
     key: str
@@ -30,24 +30,26 @@ class FigureRow:
 
 
 FIGURES = (
-    FigureRow("accuracy", "accuracy", "Accuracy"),
-    FigureRow("balanced_accuracy", "balanced accuracy", "Balanced accuracy"),
-    FigureRow("auc", "AUC", "AUC", of_class=True),
-    FigureRow("auc_macro_ovr", "AUC, macro one vs rest", "AUC, mean of all classes vs rest", "mean AUC of the classes"),
-    FigureRow("auc_weighted_ovr", "AUC, weighted one vs rest"),
-    FigureRow("auc_hand_till", "AUC, Hand-Till"),
-    FigureRow("mcc", "MCC"),
-    FigureRow("f1_macro", "F1, macro"),
-    FigureRow("average_precision_macro", "average precision, macro"),
-    FigureRow("average_precision", "average precision", of_class=True),
-    FigureRow("sensitivity", "sensitivity", "Sensitivity", of_class=True),
-    FigureRow("specificity", "specificity", "Specificity", of_class=True),
-    FigureRow("ppv", "PPV", of_class=True),
-    FigureRow("npv", "NPV", of_class=True),
-    FigureRow("f1", "F1", of_class=True),
-    FigureRow("brier_vs_rest", "Brier score", of_class=True, lower_is_better=True),
-    FigureRow("brier", "Brier score", lower_is_better=True),
-    FigureRow("log_loss", "log loss", lower_is_better=True),
+    _FigureRow("accuracy", "accuracy", "Accuracy"),
+    _FigureRow("balanced_accuracy", "balanced accuracy", "Balanced accuracy"),
+    _FigureRow("auc", "AUC", "AUC", of_class=True),
+    _FigureRow(
+        "auc_macro_ovr", "AUC, macro one vs rest", "AUC, mean of all classes vs rest", "mean AUC of the classes"
+    ),
+    _FigureRow("auc_weighted_ovr", "AUC, weighted one vs rest"),
+    _FigureRow("auc_hand_till", "AUC, Hand-Till"),
+    _FigureRow("mcc", "MCC"),
+    _FigureRow("f1_macro", "F1, macro"),
+    _FigureRow("average_precision_macro", "average precision, macro"),
+    _FigureRow("average_precision", "average precision", of_class=True),
+    _FigureRow("sensitivity", "sensitivity", "Sensitivity", of_class=True),
+    _FigureRow("specificity", "specificity", "Specificity", of_class=True),
+    _FigureRow("ppv", "PPV", of_class=True),
+    _FigureRow("npv", "NPV", of_class=True),
+    _FigureRow("f1", "F1", of_class=True),
+    _FigureRow("brier_vs_rest", "Brier score", of_class=True, lower_is_better=True),
+    _FigureRow("brier", "Brier score", lower_is_better=True),
+    _FigureRow("log_loss", "log loss", lower_is_better=True),
 )
 BY_KEY = {row.key: row for row in FIGURES}
 
@@ -60,6 +62,6 @@ AVERAGES = ("auc_macro_ovr", "balanced_accuracy")
 """Means over classes in the headline. With two classes, the mean of the AUCs is the AUC."""
 
 
-def main_table(n_classes: int) -> list[FigureRow]:
+def main_table(n_classes: int) -> list[_FigureRow]:
     """Return the rows of the main table of a report."""
     return [row for row in FIGURES if row.page and not (n_classes == 2 and row.key == "auc_macro_ovr")]

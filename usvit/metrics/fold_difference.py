@@ -19,7 +19,7 @@ from usvit.metrics.margin_tests import DifferenceLimits, StudentLimits
 METHOD = "corrected clustered t on the logits of both AUCs (mean difference within folds)"
 PLAIN_METHOD = "corrected clustered t (mean difference within folds)"
 """Used if one of the two means is 0 or 1, or does not vary, because it has no logit or no standard error."""
-AREAS = ("a", "b", "error_a", "error_b", "correlation")
+_AREAS = ("a", "b", "error_a", "error_b", "correlation")
 """Fields of ``LogitDifference`` that an Estimate holds as "areas"; it has "freedom" itself."""
 
 Repeats = Sequence[Sequence[FoldFigure | None]]
@@ -73,7 +73,7 @@ def difference_within_folds(a: Repeats, b: Repeats, share: float, *, absent: str
     value = with_interval(mean.value, ends, method=method, n_groups=mean.n_groups, p=p, support=mean.support)
     found = Difference.of(value, error=error, freedom=float(freedom))
     if pair is not None:
-        found = found.replace(areas=PairedAreas(**{name: getattr(pair, name) for name in AREAS}))
+        found = found.replace(areas=PairedAreas(**{name: getattr(pair, name) for name in _AREAS}))
     return with_skipped_folds(found, n_skipped)
 
 
@@ -84,7 +84,7 @@ def difference_limits(value: Difference) -> DifferenceLimits | None:
     """
     if value.ci95 is None or value.areas is None or value.freedom is None:
         return StudentLimits.of(value)
-    return LogitDifference(**{name: getattr(value.areas, name) for name in AREAS}, freedom=value.freedom)
+    return LogitDifference(**{name: getattr(value.areas, name) for name in _AREAS}, freedom=value.freedom)
 
 
 def _logits(a: FoldMean, b: FoldMean, variance: float, freedom: float, share: float) -> LogitDifference | None:

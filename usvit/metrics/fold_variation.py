@@ -14,8 +14,8 @@ from scipy.stats import t as student
 from usvit.metrics.intervals import ALPHA, Interval, effective_wilson
 
 METHOD = "variation between folds, Wilson with Student's t"
-MIN_FOLDS = 3
-MAX_OVERLAP = 0.5
+_MIN_FOLDS = 3
+_MAX_OVERLAP = 0.5
 """Above this share of common groups, folds show too little of the variation between choices."""
 
 
@@ -31,14 +31,14 @@ def fold_variation_interval(value: float, of_folds: Sequence[float], overlap: fl
         overlap: r, in [0, 1] (``mean_overlap``).
 
     Returns:
-        None with fewer than ``MIN_FOLDS`` folds or more than ``MAX_OVERLAP`` of common groups; an interval of length 0
-        if the folds do not vary.
+        None with fewer than ``_MIN_FOLDS`` folds or more than ``_MAX_OVERLAP`` of common groups; an interval of
+        length 0 if the folds do not vary.
 
     Source: after Nadeau & Bengio (2003), Machine Learning 52:239, section 3 (correlated folds); Wilson's interval for
     an effective number as in ``intervals.effective_wilson``.
     """
     k = len(of_folds)
-    if k < MIN_FOLDS or overlap > MAX_OVERLAP:
+    if k < _MIN_FOLDS or overlap > _MAX_OVERLAP:
         return None
     spread = float(np.var(of_folds, ddof=1))
     if spread < 1e-12 or not 0 < value < 1:

@@ -19,20 +19,20 @@ from scipy.special import expit, logit, ndtr, ndtri
 from scipy.stats import beta
 
 Float = NDArray[np.float64]
-DEGREE = 60
+_DEGREE = 60
 """Hermite polynomials in use; what they leave is added with the power of the next, so that no variance is lost."""
 _STEP = 0.002
 Z_GRID: Float = np.arange(-8.0, 8.0 + _STEP / 2, _STEP)
 """Normal scores at which functions are evaluated, evenly spaced."""
 _DENSITY: Float = np.exp(-(Z_GRID**2) / 2) / np.sqrt(2 * np.pi) * _STEP
-N_NODES = 4001
+_N_NODES = 4001
 
 
 @functools.cache
 def _polynomials() -> Float:
     """Return (DEGREE + 1, grid) normalised Hermite polynomials times the density."""
     rows = [np.ones_like(Z_GRID), Z_GRID]
-    for k in range(1, DEGREE):
+    for k in range(1, _DEGREE):
         rows.append((Z_GRID * rows[-1] - np.sqrt(k) * rows[-2]) / np.sqrt(k + 1))
     return np.array(rows) * _DENSITY
 
@@ -63,7 +63,7 @@ class LinearPredictor:
         """
         spread = np.sqrt(2) * float(ndtri(area))
         middle, half = float(logit(prevalence)), spread**2 / 2
-        nodes = np.linspace(middle - half - 8 * spread, middle + half + 8 * spread, N_NODES)
+        nodes = np.linspace(middle - half - 8 * spread, middle + half + 8 * spread, _N_NODES)
         each = [np.exp(-(((nodes - middle - side * half) / spread) ** 2) / 2) for side in (-1, 1)]
         down, up = ((1 - prevalence) * each[0] / each[0].sum(), prevalence * each[1] / each[1].sum())
         return cls(nodes, up, down, f"normal in each class with an SD of {spread:.2f}, from the AUC of {area:.3f}")
@@ -71,7 +71,7 @@ class LinearPredictor:
     @classmethod
     def normal(cls, mean: float, sd: float) -> "LinearPredictor":
         """Return a normal distribution over all images; prevalence and AUC follow from it."""
-        nodes = np.linspace(mean - 8 * sd, mean + 8 * sd, N_NODES)
+        nodes = np.linspace(mean - 8 * sd, mean + 8 * sd, _N_NODES)
         weight = np.exp(-(((nodes - mean) / sd) ** 2) / 2)
         return cls._calibrated(nodes, weight, f"normal over all images, mean {mean:g}, SD {sd:g}")
 
@@ -79,9 +79,9 @@ class LinearPredictor:
     def of_beta(cls, a: float, b: float) -> "LinearPredictor":
         """Return the log-odds of probabilities with a beta distribution over all images."""
         # Midpoints of equal shares of the probabilities: no node is at 0 or 1.
-        p = beta.ppf((np.arange(N_NODES) + 0.5) / N_NODES, a, b)
+        p = beta.ppf((np.arange(_N_NODES) + 0.5) / _N_NODES, a, b)
         p = np.clip(p, 1e-15, 1 - 1e-15)
-        return cls._calibrated(logit(p), np.ones(N_NODES), f"probabilities with a beta({a:g}, {b:g}) distribution")
+        return cls._calibrated(logit(p), np.ones(_N_NODES), f"probabilities with a beta({a:g}, {b:g}) distribution")
 
     @classmethod
     def observed(cls, log_odds: Float, positive: NDArray[np.bool_], prevalence: float, says: str) -> "LinearPredictor":
@@ -169,9 +169,9 @@ class Influence:
             (1 - self.prevalence, self.of_negative, other.of_negative),
         ):
             a, b = _polynomials() @ one, _polynomials() @ two
-            powers = float(correlation) ** np.arange(DEGREE + 1)
+            powers = float(correlation) ** np.arange(_DEGREE + 1)
             rest = float((one * two) @ _DENSITY - a @ b)
-            found += share * (float((powers * a) @ b) + float(correlation) ** (DEGREE + 1) * rest)
+            found += share * (float((powers * a) @ b) + float(correlation) ** (_DEGREE + 1) * rest)
         return found
 
     def intraclass(self, correlation: float) -> float:

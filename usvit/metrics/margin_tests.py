@@ -18,9 +18,9 @@ from usvit.estimate import Difference
 from usvit.metrics.intervals import ALPHA, Interval
 from usvit.records import BothWays, EquivalenceClaim, Verdict
 
-EQUIVALENCE_ALPHA = 2 * ALPHA
+_EQUIVALENCE_ALPHA = 2 * ALPHA
 """Two one-sided tests at 5 % each correspond to the two-sided 90 % interval."""
-SMALLEST_P = 1e-12
+_SMALLEST_P = 1e-12
 NO_INTERVAL = "the difference has no interval"
 
 
@@ -139,7 +139,7 @@ def equivalence(limits: DifferenceLimits | None, margin: float, *, reason: str =
     if limits is None:
         verdict = _worded("equivalent", False)
         return EquivalenceClaim(margin=margin, ci90=None, p=None, verdict=verdict, reason=reason)
-    low, high = limits.interval(EQUIVALENCE_ALPHA)
+    low, high = limits.interval(_EQUIVALENCE_ALPHA)
     p = max(one_sided_p(limits, -margin, above=True), one_sided_p(limits, margin, above=False))
     inside = low > -margin and high < margin
     return EquivalenceClaim(margin=margin, ci90=(float(low), float(high)), p=p, verdict=_worded("equivalent", inside))
@@ -156,14 +156,14 @@ def one_sided_p(limits: DifferenceLimits, boundary: float, *, above: bool) -> fl
         above: whether the claim is that the difference lies above the boundary; otherwise below.
     """
     if isinstance(limits, ClosedLimits):
-        return float(np.clip(limits.one_sided_p(boundary, above=above), SMALLEST_P, 1.0))
+        return float(np.clip(limits.one_sided_p(boundary, above=above), _SMALLEST_P, 1.0))
 
     def lower(p: float) -> float:
         """Compute the limit of level 1 - p, mirrored if the claim is below; it ascends with p."""
         low, high = limits.interval(2 * min(p, 1 - p))
         return (low if p <= 0.5 else high) if above else (-high if p <= 0.5 else -low)
 
-    return crossing_p(lower, boundary if above else -boundary)
+    return _crossing_p(lower, boundary if above else -boundary)
 
 
 def two_sided_p(limits: DifferenceLimits) -> float:
@@ -172,17 +172,17 @@ def two_sided_p(limits: DifferenceLimits) -> float:
     return min(1.0, 2 * p)
 
 
-def crossing_p(lower: Callable[[float], float], boundary: float) -> float:
+def _crossing_p(lower: Callable[[float], float], boundary: float) -> float:
     """Find the p in (0, 1) at which an ascending limit equals the boundary."""
-    if lower(SMALLEST_P) >= boundary:
-        return SMALLEST_P
-    if lower(1 - SMALLEST_P) <= boundary:
+    if lower(_SMALLEST_P) >= boundary:
+        return _SMALLEST_P
+    if lower(1 - _SMALLEST_P) <= boundary:
         return 1.0
     odds = brentq(lambda one: lower(_p_of(one)) - boundary, *_ENDS, xtol=1e-10)
     return _p_of(float(odds))
 
 
-_ENDS = (float(np.log(SMALLEST_P)), -float(np.log(SMALLEST_P)))
+_ENDS = (float(np.log(_SMALLEST_P)), -float(np.log(_SMALLEST_P)))
 
 
 def _p_of(odds: float) -> float:

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 
 from usvit.metrics.calibration_statistics import LOWEST_PROB
 
-LEAST_WEIGHT = 1e-4
+_LEAST_WEIGHT = 1e-4
 """Smaller weights become 0: the model would change no probability by more, and need not be computed."""
 
 
@@ -31,7 +31,7 @@ def mixture_weights(reached: ArrayLike) -> NDArray[np.float64]:
         reached: (M, n) probability that each model gives to the reference class of each image, in [0, 1], n >= 1.
 
     Returns:
-        (M,) weights in [0, 1] that sum to 1; weights below ``LEAST_WEIGHT`` are 0.
+        (M,) weights in [0, 1] that sum to 1; weights below ``_LEAST_WEIGHT`` are 0.
 
     Raises:
         ValueError: there is no model or no image, or a probability is not in [0, 1].
@@ -53,5 +53,5 @@ def mixture_weights(reached: ArrayLike) -> NDArray[np.float64]:
         constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1, "jac": np.ones_like},
         options={"ftol": 1e-12, "maxiter": 1000},
     ).x
-    kept = np.where(found < LEAST_WEIGHT, 0.0, found)
+    kept = np.where(found < _LEAST_WEIGHT, 0.0, found)
     return np.asarray(kept / kept.sum())

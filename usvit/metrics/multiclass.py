@@ -24,7 +24,7 @@ Average = Literal["macro", "weighted", "hand-till"]
 
 
 @dataclass(frozen=True)
-class MeanArea:
+class _MeanArea:
     """A mean of AUCs and the contribution of each of G groups.
 
     Attributes:
@@ -139,14 +139,14 @@ def multiclass_difference(
 
 def mean_area(
     label: np.ndarray, prob: np.ndarray, code: np.ndarray, n_groups: int, average: Average, positive: int
-) -> MeanArea:
+) -> _MeanArea:
     """Compute the mean AUC and its contributions by group; every class must occur (arguments as ``multiclass_auc``)."""
     if average not in get_args(Average):
         raise ValueError(f"average '{average}' is not one of {', '.join(get_args(Average))}")
     n, n_classes = prob.shape
     if n_classes == 2:
         two = _present(area_parts(label == positive, prob[:, positive], code, n_groups))
-        return MeanArea(two.value, None, two.disjoint_pairs, two)
+        return _MeanArea(two.value, None, two.disjoint_pairs, two)
 
     if average == "hand-till":
         parts = []
@@ -166,14 +166,14 @@ def mean_area(
     pairs = min(area.disjoint_pairs for area in areas)
     stretched = [_stretched(area) for area in areas]
     if any(part is None for part in stretched):
-        return MeanArea(value, None, pairs)
+        return _MeanArea(value, None, pairs)
     total = weight @ np.stack([part for part in stretched if part is not None])
     if average == "weighted":  # a group with more than its share of class k changes the weight of class k
         of_class = np.zeros((n_groups, n_classes))
         np.add.at(of_class, (code, label), 1.0)
         moved = (of_class - of_class.sum(axis=1, keepdims=True) * weight) @ values / n
         total = total + np.sqrt(n_groups / (n_groups - 1)) * moved
-    return MeanArea(value, total, pairs)
+    return _MeanArea(value, total, pairs)
 
 
 def _stretched(area: AreaParts) -> np.ndarray | None:
@@ -184,7 +184,7 @@ def _stretched(area: AreaParts) -> np.ndarray | None:
     return np.sqrt(up / (up - 1)) * area.positives + np.sqrt(down / (down - 1)) * area.negatives
 
 
-def _covariance(a: MeanArea, b: MeanArea) -> float:
+def _covariance(a: _MeanArea, b: _MeanArea) -> float:
     if a.two_classes is not None and b.two_classes is not None:
         return area_covariance(a.two_classes, b.two_classes)
     if a.total is None or b.total is None:

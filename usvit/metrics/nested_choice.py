@@ -16,7 +16,7 @@ from usvit.metrics.bootstrap import N_RESAMPLES
 from usvit.metrics.cross_validation import FoldFigure, fold_mean
 from usvit.metrics.intervals import Z, undefined, with_interval
 
-GAP_METHOD = f"linear group bootstrap of all choices, normal, {N_RESAMPLES} resamples"
+_GAP_METHOD = f"linear group bootstrap of all choices, normal, {N_RESAMPLES} resamples"
 
 CHUNK = 100
 """Resamples at once: with 10,000 groups, 8 MB."""
@@ -132,7 +132,7 @@ def nested_choice(
     ends = (max(difference - half, -1.0), min(difference + half, 1.0))
     mean = fold_mean(_by_repeat(test[apparent], repeat))
     support = None if mean is None else mean.support
-    gap = with_interval(difference, ends, method=GAP_METHOD, n_groups=n_groups, support=support)
+    gap = with_interval(difference, ends, method=_GAP_METHOD, n_groups=n_groups, support=support)
     return NestedChoice(folds, figures, apparent, gap)
 
 
@@ -212,4 +212,4 @@ def _by_repeat(figures: Figures, repeat: Sequence[int]) -> list[list[FoldFigure 
 
 
 def _no_interval(value: float, reason: str, n_groups: int) -> Estimate:
-    return with_interval(value, None, method=GAP_METHOD, n_groups=n_groups, reason=reason)
+    return with_interval(value, None, method=_GAP_METHOD, n_groups=n_groups, reason=reason)

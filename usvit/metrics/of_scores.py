@@ -14,7 +14,7 @@ from usvit.metrics.of_decisions import figures_of
 from usvit.metrics.proportions import check_binary, clustered_share
 from usvit.metrics.threshold_choice import Rule, choose_threshold, outcome
 
-IN_SAMPLE = "the threshold was chosen on these same images, so that the value is better than on new images"
+_IN_SAMPLE = "the threshold was chosen on these same images, so that the value is better than on new images"
 
 
 @dataclass(frozen=True)
@@ -215,4 +215,4 @@ def _at_target(y_true: ArrayLike, y_score: ArrayLike, rule: Rule, name: str, gro
         return undefined(choice.reason or "", len(np.unique(own)))
     called = np.asarray(y_score, dtype=np.float64) >= choice.threshold
     found: Estimate = getattr(outcome(reference, called, own, interval=clustered_share), name)
-    return found.with_warning(IN_SAMPLE)
+    return found.with_warning(_IN_SAMPLE)

@@ -21,7 +21,7 @@ Name = TypeVar("Name")
 
 SHARE_METHOD = "paired, clustered Wilson (Newcombe, MOVER); p of McNemar, {}"
 
-CLUSTERED_ROWS = (
+_CLUSTERED_ROWS = (
     "some groups have several images, but the {} McNemar test treats images as independent, so its p-value is not "
     "reliable; 'clustered' counts groups"
 )
@@ -65,7 +65,7 @@ def mcnemar(right_a: ArrayLike, right_b: ArrayLike, group: ArrayLike, *, method:
         reason = "the models are right on the same images"
     elif method != "clustered":
         p = _mcnemar_p(min(only_a, only_b), only_a + only_b, method)
-        warning = CLUSTERED_ROWS.format(method) if n_groups < len(a) else None
+        warning = _CLUSTERED_ROWS.format(method) if n_groups < len(a) else None
     elif n_groups < 2:
         p, reason = None, "there is only one group"
     else:

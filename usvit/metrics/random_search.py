@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-COVERAGE = 0.9
+_COVERAGE = 0.9
 """Share of the searches between ``low`` and ``high`` (Steiner et al. 2022, Figure 2)."""
 
 
-class RandomSearch(NamedTuple):
+class _RandomSearch(NamedTuple):
     """Test figures of random searches with the same number of trials."""
 
     mean: float
@@ -25,7 +25,7 @@ class RandomSearch(NamedTuple):
     """95 % quantile."""
 
 
-def best_of_random(validation: ArrayLike, test: ArrayLike, n_trials: int) -> RandomSearch:
+def best_of_random(validation: ArrayLike, test: ArrayLike, n_trials: int) -> _RandomSearch:
     """Return the test figure of the best of k settings on validation images, over all sets of k of the n settings.
 
     The setting with the r-th worst validation figure is the best of a set with probability C(r - 1, k - 1) / C(n, k).
@@ -57,5 +57,5 @@ def best_of_random(validation: ArrayLike, test: ArrayLike, n_trials: int) -> Ran
         # Rounding of the sums must not move a quantile that is reached exactly.
         return float(figure[ascending][min(int(np.searchsorted(cumulative, share - 1e-12)), n - 1)])
 
-    tail = (1 - COVERAGE) / 2
-    return RandomSearch(float(probability @ figure), quantile(0.5), quantile(tail), quantile(1 - tail))
+    tail = (1 - _COVERAGE) / 2
+    return _RandomSearch(float(probability @ figure), quantile(0.5), quantile(tail), quantile(1 - tail))

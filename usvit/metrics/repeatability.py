@@ -25,11 +25,11 @@ from usvit.metrics.support import Support, effective_groups, satterthwaite_freed
 from usvit.records import AgreementRecord
 
 METHOD = "jackknife over groups"
-F_METHOD = "F distribution, on the effective number of groups"
-NO_SPREAD = "the scores of repeats differ in one group at most, so that no spread between groups can be estimated"
-TOO_FEW = "the interval needs at least three groups"
+_F_METHOD = "F distribution, on the effective number of groups"
+_NO_SPREAD = "the scores of repeats differ in one group at most, so that no spread between groups can be estimated"
+_TOO_FEW = "the interval needs at least three groups"
 ROUNDING = 1e-12
-SMALLEST_ROOT = 0.1
+_SMALLEST_ROOT = 0.1
 """Below this lower end of a cube root, the interval on the logarithmic scale is used: the variance is hardly known."""
 LIMIT = float(norm.ppf(0.975))
 """Standard deviations from the bias to a limit of agreement: 95 % of normally distributed differences lie between."""
@@ -227,7 +227,7 @@ class _Jackknife:
         if not name.startswith("log"):
             return half, half
         middle = 1 - spread / 9
-        if middle - half / 3 < SMALLEST_ROOT:
+        if middle - half / 3 < _SMALLEST_ROOT:
             return half, half
         return 3 * float(np.log(middle + half / 3)), -3 * float(np.log(middle - half / 3))
 
@@ -266,7 +266,7 @@ class _Jackknife:
             return with_interval(icc, None, method=METHOD, n_groups=n, reason=why)
         ends = _f_interval(icc, per_thing, self._support.effective)
         why = f"{why}, the least possible value"
-        return with_interval(icc, ends, method=F_METHOD, n_groups=n, reason=why, support=self._support)
+        return with_interval(icc, ends, method=_F_METHOD, n_groups=n, reason=why, support=self._support)
 
     def limit(self, factor: float) -> Estimate:
         """Return the bias plus ``factor`` standard deviations, by the recovery of variance estimates."""
@@ -288,7 +288,7 @@ class _Jackknife:
         n = self._support.n_groups
         if np.isnan(value):
             return undefined("there are no two groups to compare", n)
-        reason = "" if ends is not None else TOO_FEW if n < 3 else NO_SPREAD
+        reason = "" if ends is not None else _TOO_FEW if n < 3 else _NO_SPREAD
         return with_interval(value, ends, method=METHOD, n_groups=n, reason=reason, support=self._support)
 
 

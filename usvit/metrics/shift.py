@@ -28,8 +28,8 @@ from usvit.metrics.intervals import ALPHA, undefined, with_interval
 from usvit.metrics.support import support_of
 
 ABSENT = "no positive or no negative image"
-CHANGE_METHOD = "difference of independent estimates (MOVER)"
-RATIO_METHOD = "ratio of sums over groups, log t"
+_CHANGE_METHOD = "difference of independent estimates (MOVER)"
+_RATIO_METHOD = "ratio of sums over groups, log t"
 
 
 def mean_area_of_networks(positive: np.ndarray, scores: np.ndarray, group: np.ndarray) -> Estimate:
@@ -83,10 +83,10 @@ def independent_change(after: Estimate, before: Estimate) -> Estimate:
     difference = after.value - before.value
     if after.ci95 is None or before.ci95 is None:
         why = "one of the two figures has no interval"
-        return with_interval(difference, None, method=CHANGE_METHOD, n_groups=groups, reason=why)
+        return with_interval(difference, None, method=_CHANGE_METHOD, n_groups=groups, reason=why)
     low = math.hypot(after.value - after.ci95[0], before.ci95[1] - before.value)
     high = math.hypot(after.ci95[1] - after.value, before.value - before.ci95[0])
-    found = with_interval(difference, (difference - low, difference + high), method=CHANGE_METHOD, n_groups=groups)
+    found = with_interval(difference, (difference - low, difference + high), method=_CHANGE_METHOD, n_groups=groups)
     warning = after.warning or before.warning
     return found.replace(warning=warning) if warning else found
 
@@ -128,15 +128,15 @@ def observed_to_expected(positive: np.ndarray, prob: np.ndarray, group: np.ndarr
         return undefined("no positive image" if not observed else "all probabilities are 0", n_groups)
     value = observed / expected
     if n_groups < 2:
-        return with_interval(value, None, method=RATIO_METHOD, n_groups=n_groups, reason="there is only one group")
+        return with_interval(value, None, method=_RATIO_METHOD, n_groups=n_groups, reason="there is only one group")
     away = np.bincount(code, reference / observed - p / expected)
     error = math.sqrt(n_groups / (n_groups - 1) * float(away @ away))
     if error < 1e-12:
         why = "all groups have the same ratio, so the variance is 0"
-        return with_interval(value, None, method=RATIO_METHOD, n_groups=n_groups, reason=why)
+        return with_interval(value, None, method=_RATIO_METHOD, n_groups=n_groups, reason=why)
     half = float(student.ppf(1 - ALPHA / 2, n_groups - 1)) * error
     ci95 = (value * math.exp(-half), value * math.exp(half))
-    return with_interval(value, ci95, method=RATIO_METHOD, n_groups=n_groups, support=support_of(code))
+    return with_interval(value, ci95, method=_RATIO_METHOD, n_groups=n_groups, support=support_of(code))
 
 
 def _given_networks(mean: FoldMean | None, n_groups: int) -> Estimate:

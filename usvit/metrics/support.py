@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 FEW_GROUPS = 50
 """Below this many effective groups a clustered interval covers less than it says (docs/explanation/intervals.md)."""
-ROUGHLY_EQUAL = 0.8
+_ROUGHLY_EQUAL = 0.8
 """The warning mentions the effective number only if it is below this share of the groups."""
 
 
@@ -36,7 +36,7 @@ class Support:
             return None
         who = f" with {self.of}" if self.of else ""
         counted = f"{self.n_groups} group{'s' * (self.n_groups != 1)}{who}"
-        if self.effective < ROUGHLY_EQUAL * self.n_groups:
+        if self.effective < _ROUGHLY_EQUAL * self.n_groups:
             counted += f", which count as {self.effective:.0f} because a few of them hold most of the images,"
         else:
             counted += " only:"
@@ -124,7 +124,7 @@ def few_groups_sentences(label: np.ndarray, code: np.ndarray, classes: list[str]
     for k, name in enumerate(classes):
         own = support_of(code[label == k])
         if own.n_groups and own.warning:
-            unequal = own.effective < ROUGHLY_EQUAL * own.n_groups
+            unequal = own.effective < _ROUGHLY_EQUAL * own.n_groups
             few.append(f"{name} {own.n_groups}" + (f" (which count as {own.effective:.0f})" if unequal else ""))
     if few:
         said.append(

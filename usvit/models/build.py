@@ -94,7 +94,7 @@ def build_with_report(
     if weights.source != "scratch":
         report = _load(model, weights, spec, image_size)
     if spec.family != "cnn":
-        zero_head(model)
+        _zero_head(model)
     return model, report
 
 
@@ -143,7 +143,7 @@ def _impossible(spec: ModelSpec, image_size: int, error: Exception) -> UsvitErro
     )
 
 
-def zero_head(model: nn.Module) -> None:
+def _zero_head(model: nn.Module) -> None:
     """Set the weights and biases of the classifier's last layer to zero; layers before it keep theirs."""
     for classifier in _classifiers(model):
         layers = [layer for layer in classifier.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]

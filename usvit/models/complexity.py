@@ -117,7 +117,7 @@ def sizes(spec: ModelSpec) -> list[int]:
     return sorted({spec.image_size, *(one.image_size for one in spec.paper if one.params or one.macs)})
 
 
-def count_zoo() -> Json:
+def _count_zoo() -> Json:
     """Compute the content of ``counts.json``: parameters and MACs by image size, and the licences of the weights.
 
     The number of parameters depends on the image size if positions, or ResMLP's maps over patches, are learned.
@@ -138,5 +138,5 @@ def licence(name: str) -> str | None:
 
 
 if __name__ == "__main__":
-    write_json(COUNTS, count_zoo())
+    write_json(COUNTS, _count_zoo())
     print(f"counted: {len(ZOO)} networks in {COUNTS.name}")

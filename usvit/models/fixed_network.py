@@ -24,7 +24,7 @@ from usvit.records import ModelMetadata, load_run_record
 
 logger = logging.getLogger(__name__)
 
-CLASSIFYING = (None, "supervised", "fewshot", "linear", "finetune")
+_CLASSIFYING = (None, "supervised", "fewshot", "linear", "finetune")
 """Values of ``objective`` in the metadata of networks whose head was trained; None stands for ``cv`` and ``train``."""
 
 
@@ -142,7 +142,7 @@ def _check_trained_head(where: str, metadata: ModelMetadata | None) -> None:
     if metadata is None:
         return
     objective = metadata.objective if metadata.stage == UPSTREAM else None
-    if objective not in CLASSIFYING or not metadata.classes or metadata.head == "untrained":
+    if objective not in _CLASSIFYING or not metadata.classes or metadata.head == "untrained":
         what = f" (objective {objective})" if objective else ""
         raise UsvitError(
             f"{where} has no classifier: its training{what} did not train one. Train it on labels first, or measure "

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from usvit.errors import UsvitError
 from usvit.models.mask_decoder import MaskDecoder
 
-FINEST_STRIDE = 8
+_FINEST_STRIDE = 8
 """Smallest stride of the feature maps that are decoded: at 128 pixels a map of 16 x 16."""
 DICE_WEIGHT = 0.5
 """Weight of the Dice loss beside the cross-entropy; a small lesion hardly changes the latter. Ours."""
@@ -33,7 +33,7 @@ class WithMaskHead(nn.Module):
         name: Name of the model, for the error.
 
     Raises:
-        UsvitError: The network has no feature maps of a stride of at least ``FINEST_STRIDE``.
+        UsvitError: The network has no feature maps of a stride of at least ``_FINEST_STRIDE``.
     """
 
     def __init__(self, network: nn.Module, image_size: int, name: str):
@@ -100,12 +100,12 @@ def _levels(network: nn.Module, image_size: int, name: str) -> tuple[list[int], 
         blank = torch.zeros(1, 3, image_size, image_size, device=probe.device)
         maps = network.forward_intermediates(blank, intermediates_only=True)  # type: ignore[operator]
     network.train(mode)
-    last_of = {one.shape[-1]: index for index, one in enumerate(maps) if one.shape[-1] * FINEST_STRIDE <= image_size}
+    last_of = {one.shape[-1]: index for index, one in enumerate(maps) if one.shape[-1] * _FINEST_STRIDE <= image_size}
     levels = sorted(last_of.values())
     if not levels:
         raise UsvitError(
-            f"loss.mask_weight needs feature maps of a stride of at least {FINEST_STRIDE}, which the model {name} does "
-            f"not have at {image_size} pixels. Set loss.mask_weight to 0."
+            f"loss.mask_weight needs feature maps of a stride of at least {_FINEST_STRIDE}, which the model {name} "
+            f"does not have at {image_size} pixels. Set loss.mask_weight to 0."
         )
     return levels, [maps[level].shape[1] for level in levels]
 

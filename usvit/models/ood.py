@@ -1,6 +1,6 @@
 """Out-of-distribution (OOD) score: how different an image is from the training images. The limit is 1.
 
-There are two views. Each is fitted on training images of the fold (``MAX_TRAIN`` of them at most); the limit is set on
+There are two views. Each is fitted on training images of the fold (``_MAX_TRAIN`` of them at most); the limit is set on
 the inner validation images:
 
 - ``features``: Mahalanobis distance of the network's L2-normalised penultimate features to the nearest class, with
@@ -41,9 +41,9 @@ MAX_BYTES = 1_000_000_000
 METHOD = "max of views; distance / limit"
 RATE = 0.05
 """Share of images like the training images that may be flagged as unusual."""
-FEWEST_GROUPS = math.ceil(1 / RATE) - 1
+_FEWEST_GROUPS = math.ceil(1 / RATE) - 1
 """Groups of inner validation images that a limit with guaranteed rate ``RATE`` needs: 19."""
-MAX_TRAIN = 400
+_MAX_TRAIN = 400
 """Largest number of training images that the views are fitted on: each costs a pass through the trained network."""
 _CLIP = 4.0
 """Statistics of training images are clipped at this many standard deviations before the covariance is computed, so that
@@ -139,8 +139,8 @@ class OodDetector:
             return None
         return (
             f"There are only {self.n_val_groups} groups of inner validation images. A limit that at most {RATE:.0%} of "
-            f"images like the training images exceed requires {FEWEST_GROUPS} groups. The limit used is the largest of "
-            f"their distances; the guaranteed rate is {self.rate:.1%}."
+            f"images like the training images exceed requires {_FEWEST_GROUPS} groups. The limit used is the largest "
+            f"of their distances; the guaranteed rate is {self.rate:.1%}."
         )
 
     def of(self, seen: Observed) -> Float:
@@ -181,7 +181,7 @@ class OodDetector:
 
 
 def training_sample(rows: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Choose the training images that the views are fitted on: all, or ``MAX_TRAIN`` at random.
+    """Choose the training images that the views are fitted on: all, or ``_MAX_TRAIN`` at random.
 
     Args:
         rows: (n,) rows of the training images.
@@ -190,9 +190,9 @@ def training_sample(rows: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     Returns:
         (min(n, MAX_TRAIN),) rows in ascending order.
     """
-    if len(rows) <= MAX_TRAIN:
+    if len(rows) <= _MAX_TRAIN:
         return np.sort(rows)
-    return np.sort(np.random.default_rng(seed).choice(rows, MAX_TRAIN, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(rows, _MAX_TRAIN, replace=False))
 
 
 def fit_ood_detector(train: Observed, label: NDArray[np.int64], val: Observed, group: ArrayLike) -> OodDetector | str:
@@ -202,7 +202,7 @@ def fit_ood_detector(train: Observed, label: NDArray[np.int64], val: Observed, g
         train: n training images of the fold.
         label: (n,) classes of the training images.
         val: The fold's m inner validation images; they set the limit only.
-        group: (m,) int or str, groups of the inner validation images. With G < ``FEWEST_GROUPS`` groups the limit is
+        group: (m,) int or str, groups of the inner validation images. With G < ``_FEWEST_GROUPS`` groups the limit is
             the largest distance, which at most 1 / (G + 1) of such images exceed (``OodDetector.rate``).
 
     Returns:

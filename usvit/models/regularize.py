@@ -9,9 +9,9 @@ from torch import nn
 
 Schedule = Literal["model", "linear", "uniform"]
 
-BRANCH = re.compile(r"(\.(row|column))?(\.(attns|ffns)\.\d+)?$")
+_BRANCH = re.compile(r"(\.(row|column))?(\.(attns|ffns)\.\d+)?$")
 """Suffix of a layer's name if its parts have separate stochastic depth (axial and parallel blocks)."""
-DROPOUTS = ("pos_drop", "proj_drop", "drop1", "drop2")
+_DROPOUTS = ("pos_drop", "proj_drop", "drop1", "drop2")
 """timm's names of dropout after the position embedding, attention's projection, and the MLP's two layers."""
 
 
@@ -52,7 +52,7 @@ def _layers(model: nn.Module) -> dict[str, list[tuple[nn.Module, str]]]:
     layers: dict[str, list[tuple[nn.Module, str]]] = {}
     for name, module in model.named_modules():
         for attribute in _places(module):
-            layers.setdefault(BRANCH.sub("", name), []).append((module, attribute))
+            layers.setdefault(_BRANCH.sub("", name), []).append((module, attribute))
     return layers
 
 
@@ -87,7 +87,7 @@ def set_dropout(model: nn.Module, rate: float) -> None:
     places = [
         module
         for name, module in model.named_modules()
-        if name.rpartition(".")[2] in DROPOUTS and isinstance(module, nn.Dropout) and not name.startswith("attn_pool")
+        if name.rpartition(".")[2] in _DROPOUTS and isinstance(module, nn.Dropout) and not name.startswith("attn_pool")
     ]
     if not places:
         raise ValueError("drop_rate: the network has no dropout")

@@ -26,11 +26,11 @@ from usvit.threads import configure_threads
 
 FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
 """Seconds between the starts of a process that dies again and again: doubled each time, from the first to the last."""
-LONG_LIFE = 60.0
+_LONG_LIFE = 60.0
 """After so many seconds, a process counts as healthy, and the next wait is the first one again."""
 ORPHAN_SECONDS = 5.0
 """Time that a process has to end by itself when its service was killed."""
-QUIET = ("pynetdicom", "highdicom", "pydicom", "dicomweb_client", "urllib3", "retrying")
+_QUIET = ("pynetdicom", "highdicom", "pydicom", "dicomweb_client", "urllib3", "retrying")
 """Loggers whose messages quote names, UIDs or data sets."""
 
 
@@ -63,7 +63,7 @@ class ChildProcess:
     def start(self) -> None:
         if self._process is not None:
             self._process.end()
-        self._process = Child(run_child, self._target, self._config, self._argument, name=self.name)
+        self._process = Child(_run_child, self._target, self._config, self._argument, name=self.name)
         self.n_starts += 1
         self._started_at = time.monotonic()
 
@@ -92,7 +92,7 @@ class ChildProcess:
         if self.alive:
             return False
         lived = time.monotonic() - self._started_at
-        if lived > LONG_LIFE:
+        if lived > _LONG_LIFE:
             self._wait = FIRST_WAIT
         if lived < self._wait:
             return False
@@ -127,7 +127,7 @@ def _report(message: str | None) -> None:
             _parent.send(message)
 
 
-def run_child(parent: Connection, target: str, config: Path, argument: str) -> None:
+def _run_child(parent: Connection, target: str, config: Path, argument: str) -> None:
     """Run the main function of a process until SIGTERM arrives or the service ends."""
     global _parent
     _parent = parent
@@ -169,7 +169,7 @@ def stop_on_signals() -> threading.Event:
 
 def silence_libraries() -> None:
     """Keep libraries from logging and warning about what is in data sets."""
-    for name in QUIET:
+    for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     warnings.simplefilter("ignore")
     threading.excepthook = _report_thread

@@ -19,7 +19,7 @@ from typing import Any
 from usvit.errors import UsvitError
 from usvit.files import DiskError, refuse_link
 
-BUSY_SECONDS = 60.0
+_BUSY_SECONDS = 60.0
 """Time for which a transaction waits for those of other processes."""
 
 MIGRATIONS = (
@@ -170,7 +170,9 @@ class NodeDatabase:
         try:
             if create and not path.exists():
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-            self.connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            self.connection = sqlite3.connect(
+                path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
             """In autocommit mode; rows are mappings. Use it within ``transaction``."""
             self.connection.row_factory = sqlite3.Row
             for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
@@ -283,7 +285,7 @@ def add_event(connection: sqlite3.Connection, event: str, **fields: Any) -> None
         fields: pseudonyms, AE titles, hashes, counts and decisions; never a name, an id or a UID of a patient.
     """
     data = json.dumps(fields, ensure_ascii=True, allow_nan=False)
-    connection.execute("INSERT INTO audit_events (time, event, data) VALUES (?, ?, ?)", (now_text(), event, data))
+    connection.execute("INSERT INTO audit_events (time, event, data) VALUES (?, ?, ?)", (_now_text(), event, data))
 
 
 def insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, Any]) -> int:
@@ -309,5 +311,5 @@ def _boot() -> str:
         return ""
 
 
-def now_text() -> str:
+def _now_text() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -25,7 +25,7 @@ from usvit.node.records import MercureFrame, MercureNotification, MercureResult
 from usvit.records import SummaryRecord
 from usvit.scoring import score
 
-MOST_LISTED = 1000
+_MOST_LISTED = 1000
 """Frames that are listed in ``result.json``, those with the highest probability."""
 
 
@@ -151,7 +151,7 @@ def _result(out: Path, summary: SummaryRecord) -> MercureResult:
                 probability=float(row[column]),
                 decision=row["decision"] or None,
             )
-            for row in rows.head(MOST_LISTED).to_dict("records")
+            for row in rows.head(_MOST_LISTED).to_dict("records")
         ],
         notification=MercureNotification(text=text + failed, requested=bool(counts.frames_positive or counts.failures)),
     )

@@ -29,10 +29,10 @@ from usvit.scoring import ItemScorer, ItemScores, ModelChoice, ScoringItem, natu
 
 logger = logging.getLogger(__name__)
 
-MOST_ATTEMPTS = 10
+_MOST_ATTEMPTS = 10
 """Attempts after which a study whose scorer always dies is given up, so that others are served."""
 POLL_SECONDS = 0.25
-PAUSE_SECONDS = 10.0
+_PAUSE_SECONDS = 10.0
 """Time to wait if the disk is full."""
 
 
@@ -56,7 +56,7 @@ def run_scorer(config: NodeConfig, stop: threading.Event, argument: str) -> None
         os.environ["CUDA_VISIBLE_DEVICES"] = str(told["gpu"])
     pseudonyms = Pseudonyms.of_key(config.key_path)
     database = NodeDatabase(config.database)
-    release_studies(database, told["name"])
+    _release_studies(database, told["name"])
     scorers = {name: open_scorer(config.models[name], pseudonyms) for name in told["models"]}
     try:
         report_ready()
@@ -82,7 +82,7 @@ def open_scorer(model: NodeModelConfig, pseudonyms: Pseudonyms) -> ItemScorer:
     return ItemScorer(ModelChoice((model.path,), model), pseudonyms)
 
 
-def release_studies(database: NodeDatabase, scorer: str) -> None:
+def _release_studies(database: NodeDatabase, scorer: str) -> None:
     """Let studies be scored again that a process of this name was scoring when it died."""
     with database.transaction() as connection:
         connection.execute(
@@ -135,7 +135,7 @@ class _StudyScorer:
         if rule is None or rule.model not in self._scorers:  # the configuration has changed since: decide again
             self._set_back(study, "open")
             return
-        if study["attempts"] > MOST_ATTEMPTS:
+        if study["attempts"] > _MOST_ATTEMPTS:
             self._give_up(study, "crashed")
             return
         try:
@@ -150,7 +150,7 @@ class _StudyScorer:
             if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
                 logger.warning("The disk is full: the study is scored when there is room.")
                 self._set_back(study, "ready", "attempts = attempts - 1")
-                self._stop.wait(PAUSE_SECONDS)
+                self._stop.wait(_PAUSE_SECONDS)
             else:  # such as a network whose outputs are not finite; the text names no file of a patient
                 logger.warning(f"A study could not be scored: {error}")
                 self._give_up(study, "model_error")

@@ -30,8 +30,8 @@ from usvit.node.studies import complete_studies, replay
 
 logger = logging.getLogger(__name__)
 
-TICK_SECONDS = 0.2
-RETENTION_SECONDS = 60.0
+_TICK_SECONDS = 0.2
+_RETENTION_SECONDS = 60.0
 END_SECONDS = 30.0
 """Time that the processes have to end after SIGTERM, before they are killed."""
 
@@ -112,7 +112,7 @@ class _Service:
         if config.receive is not None:
             self._others.append(ChildProcess("receiver", "usvit.node.receiving.storage_scp:run_receiver", frozen))
         self._children = [*self._scorers, *self._others]
-        self._last_retention = -RETENTION_SECONDS
+        self._last_retention = -_RETENTION_SECONDS
 
     def run(self) -> None:
         """Start everything, work until the service is stopped, and end everything.
@@ -133,7 +133,7 @@ class _Service:
                         child.wait_until_ready(self._stop)
                 self._write_processes()
                 logger.info("The node is running. Stop it with Ctrl-C or SIGTERM.")
-                while not self._stop.wait(TICK_SECONDS):
+                while not self._stop.wait(_TICK_SECONDS):
                     self._tick()
         finally:
             self._end()
@@ -149,7 +149,7 @@ class _Service:
                 watcher.look()
             complete_studies(self._config, self._database)
             self._audit.append(self._database)
-            if time.monotonic() - self._last_retention >= RETENTION_SECONDS:
+            if time.monotonic() - self._last_retention >= _RETENTION_SECONDS:
                 self._last_retention = time.monotonic()
                 self._database.clamp_stamps(self._config.send.longest_retry_minutes * 60)
                 self._apply_retention()

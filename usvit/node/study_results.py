@@ -34,7 +34,7 @@ class SeveralPatients(Exception):
     """The images of a study name different patients, so that no report is written."""
 
 
-DELIVERY_ORDER = ("sc", "gsps", "sr")
+_DELIVERY_ORDER = ("sc", "gsps", "sr")
 """The report is sent last, so that everything is there when it is read."""
 
 
@@ -109,7 +109,7 @@ class StudyResults:
         self._alive()
         if "sr" in self._rule.outputs and scores.rows:
             self._write_report(images, items, scores)
-        self._results.sort(key=lambda one: DELIVERY_ORDER.index(one.kind))
+        self._results.sort(key=lambda one: _DELIVERY_ORDER.index(one.kind))
         for folder in (self._out / "dicom", self._out, self._out.parent, self._out.parent.parent):
             if folder.is_dir():
                 flush(folder)

@@ -17,7 +17,7 @@ from usvit.planning.pages import write_plan
 from usvit.records import PlanDesign, PlanRecord
 from usvit.records.plan import PlanAssumptions, PlanCriterion, PlanPoint, PlanTarget
 
-CURVE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
+_CURVE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 """Sizes of the curve, relative to the planned one."""
 
 
@@ -80,7 +80,7 @@ def finish_plan(folder: OutputFolder, command: str, plan: PlanDraft) -> tuple[Pl
     decisive = max(known, key=lambda one: one.n_patients or 0, default=None)
     patients = None if decisive is None else decisive.n_patients
     curve = []
-    for size in sorted({max(2, round(factor * patients)) for factor in CURVE}) if patients else []:
+    for size in sorted({max(2, round(factor * patients)) for factor in _CURVE}) if patients else []:
         n = size * clusters.images
         power = None if plan.power is None else plan.power(n)
         curve.append(PlanPoint(n_patients=size, n_images=_up(n), half_widths=plan.half_widths(n), power=power))

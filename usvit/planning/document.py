@@ -73,11 +73,11 @@ def _sizes(record: PlanRecord) -> doc.DocumentSection:
         name: doc.Words = (capitalized(one.name), doc.muted(" decides")) if decides else capitalized(one.name)
         expected = "–" if one.value is None else format(one.value, digits)
         if one.n_patients is None:
-            rows.append((name, expected, aim_in_words(one), one.reason))
+            rows.append((name, expected, _aim_in_words(one), one.reason))
             continue
         effect = "–" if one.design_effect is None else f"{one.design_effect:.2f}"
         images: tuple[doc.Cell, ...] = (one.n_independent, effect, one.n_images) if several else ()
-        rows.append((name, expected, aim_in_words(one), *images, one.n_patients))
+        rows.append((name, expected, _aim_in_words(one), *images, one.n_patients))
     heads = (*doc.numbers("Expected"), doc.Column("Aim"))
     heads += doc.numbers("Images, one a patient", "Design effect", "Images") if several else ()
     caption = "The largest size counts."
@@ -221,7 +221,7 @@ def in_words(record: PlanRecord) -> str:
     return f"The study needs at least {size}{positive}. The {record.decisive} decides."
 
 
-def aim_in_words(criterion: PlanCriterion) -> str:
+def _aim_in_words(criterion: PlanCriterion) -> str:
     """Format the aim: ``95 % interval of width 0.2``."""
     if criterion.target_kind == "power":
         return f"power {criterion.target:g}"

@@ -26,13 +26,13 @@ def write_plan(folder: OutputFolder, record: PlanRecord) -> None:
     """Write plan.json and plan.html; the same record gives the same bytes."""
     with folder.opened():
         save_record(folder.path / "plan.json", record)
-        plots = [curve_plot(record)] if record.curve else []
+        plots = [_curve_plot(record)] if record.curve else []
         if record.design == "comparison" and record.curve:
-            plots.append(power_plot(record))
+            plots.append(_power_plot(record))
         write_text(folder.path / "plan.html", doc.html_page(plan_document(record, plots)))
 
 
-def curve_plot(record: PlanRecord) -> Plot:
+def _curve_plot(record: PlanRecord) -> Plot:
     """Plot the expected half width of each interval over the number of patients."""
     drawn = [one for one in record.criteria if one.name in record.curve[0].half_widths]
     patients = [point.n_patients for point in record.curve]
@@ -58,7 +58,7 @@ def curve_plot(record: PlanRecord) -> Plot:
     return Plot("precision", "Expected half width of each 95 % interval over the number of patients", draw, entries)
 
 
-def power_plot(record: PlanRecord) -> Plot:
+def _power_plot(record: PlanRecord) -> Plot:
     """Plot the power of a comparison over the number of patients."""
 
     def draw(pens: Pens) -> Figure:

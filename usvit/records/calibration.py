@@ -8,8 +8,8 @@ from usvit.estimate import Estimate, Interval
 from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.metrics_external import SeenAnswer
 
-MAX_IMAGES = 1_000_000
-_Hashes = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=MAX_IMAGES)]
+_MAX_IMAGES = 1_000_000
+_Hashes = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=_MAX_IMAGES)]
 _PERCENTILES = "Percentiles over resampled groups"
 
 

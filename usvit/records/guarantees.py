@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from usvit.records.base import Count, Fold, Number, Record, Share, Text, key
 from usvit.records.values import ShareValue
 
-OpenShare = Annotated[float, Field(gt=0, lt=1)]
+_OpenShare = Annotated[float, Field(gt=0, lt=1)]
 
 
 class SetsOfFold(Record):
@@ -43,7 +43,7 @@ class SetsOfClass(Record):
 class ConformalRecord(Record):
     """Conformal prediction sets of the positive class against the rest, with one threshold for each of the two."""
 
-    alpha: OpenShare = key("Share of new patients of each class whom the sets may miss.")
+    alpha: _OpenShare = key("Share of new patients of each class whom the sets may miss.")
     guarantee: Literal["every image", "one image"] = key(
         "every image: of a new patient of a class, the sets of all images contain it with probability 1 - alpha or "
         "more. one image: the set of one image of the patient, drawn at random, does (docs/how-to/guarantees.md)."
@@ -75,7 +75,7 @@ class RiskCoverageRecord(Record):
 class DeferralPoint(Record):
     """The images with the lowest confidence go to a reader; the decisions on the others."""
 
-    target: OpenShare = key("Share of the images that chose the cut which lies below it.")
+    target: _OpenShare = key("Share of the images that chose the cut which lies below it.")
     deferred: ShareValue = key("Share of test images that are deferred.")
     error: ShareValue = key("Error of the most probable class among the images that are not deferred.")
     sensitivity: ShareValue
@@ -86,7 +86,7 @@ class DeferralPoint(Record):
 class RuleOutPoint(Record):
     """Patients whose images are all below a low cut are not read."""
 
-    target: OpenShare = key("Share of the patients that chose the cut which lie below it.")
+    target: _OpenShare = key("Share of the patients that chose the cut which lie below it.")
     not_read: ShareValue = key("Share of test patients that are not read: the reduction of the case load.")
     false_omission: ShareValue = key("Share of positive patients among those that are not read.")
     sensitivity_lost: ShareValue = key("Share of the positive patients that are not read.")

@@ -26,7 +26,7 @@ from usvit.records.base import (
     optional,
 )
 
-MAX_SIDE = 4096
+_MAX_SIDE = 4096
 """Largest side of the network's input, in pixels."""
 TUNE = ["full", "head", "attn", "ffn", "norm", "lora"]
 SeenSplit = Literal["train", "val", "upstream"]
@@ -36,7 +36,7 @@ _FILE = r"^seen-[0-9a-f]{16}\."
 class PreprocessingRecord(Record):
     """Preparation of an image for the network."""
 
-    image_size: Annotated[int, Field(ge=1, le=MAX_SIDE)] = key("Side of the square input, in pixels.")
+    image_size: Annotated[int, Field(ge=1, le=_MAX_SIDE)] = key("Side of the square input, in pixels.")
     resize: Literal["squash", "pad"]
     mean: Annotated[list[Number], Field(min_length=3, max_length=3)]
     std: Annotated[list[Annotated[float, Field(gt=1e-6, le=1e6)]], Field(min_length=3, max_length=3)]

@@ -20,7 +20,7 @@ def _text_keys(value: object) -> object:
 
 
 Text = Annotated[str, BeforeValidator(_text)]
-ByNumber = Annotated[dict[str, Text], BeforeValidator(_text_keys)]
+_ByNumber = Annotated[dict[str, Text], BeforeValidator(_text_keys)]
 
 
 class _AnswersFile(BaseModel):
@@ -30,8 +30,8 @@ class _AnswersFile(BaseModel):
     limits: list[Text] = []
     watts: Annotated[float, Field(gt=0)] | None = None
     watts_source: str | None = None
-    claim_2024: ByNumber = {}
-    tripod_ai: ByNumber = {}
+    claim_2024: _ByNumber = {}
+    tripod_ai: _ByNumber = {}
 
 
 @dataclass(frozen=True)

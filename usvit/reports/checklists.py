@@ -15,7 +15,7 @@ AUTHORS, RUN, PARTLY, NOTHING = "answered", "from the run", "partly from the run
 
 
 @dataclass(frozen=True)
-class ChecklistItem:
+class _ChecklistItem:
     """One item of a checklist with its answer."""
 
     number: str
@@ -36,7 +36,7 @@ class Checklist:
     key: str
     name: str
     source: str
-    items: tuple[ChecklistItem, ...]
+    items: tuple[_ChecklistItem, ...]
 
     def count(self, status: str) -> int:
         return sum(item.status == status for item in self.items)
@@ -78,5 +78,5 @@ def _fill(key: str, facts: dict[str, str], answers: dict[str, str]) -> Checklist
             status = AUTHORS
         elif from_run:
             status = PARTLY if item.get("partly") else RUN
-        items.append(ChecklistItem(item["number"], item["section"], item["asks"], status, answer, from_run))
+        items.append(_ChecklistItem(item["number"], item["section"], item["asks"], status, answer, from_run))
     return Checklist(told["key"], told["name"], told["source"], tuple(items))

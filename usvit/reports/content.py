@@ -45,7 +45,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class ShownImages:
+class _ShownImages:
     """The card of one data set as the page shows it."""
 
     name: str
@@ -68,7 +68,7 @@ class ReportContent:
     pictures: Pictures
     explained: SaliencyImages
     energy: Energy
-    data_cards: tuple[ShownImages, ...]
+    data_cards: tuple[_ShownImages, ...]
     model_card: tuple[tuple[str, str], ...]
     limits: tuple[str, ...]
     checklists: tuple[Checklist, ...]
@@ -202,7 +202,7 @@ def _audit(run: Run, path: Path | None) -> AuditRecord | None:
     return audit
 
 
-def _data_card(card: DataCard) -> ShownImages:
+def _data_card(card: DataCard) -> _ShownImages:
     faults: list[str] = []
     prose = (
         read_prose(card.name) if card.name in card_names() else ""
@@ -217,7 +217,7 @@ def _data_card(card: DataCard) -> ShownImages:
             faults[-1] += f" {line.strip()}"
     hidden = ("How to get it", "Download", "Reader", "Layout")
     facts = tuple((name, text) for name, text in card_facts(card) if name not in hidden)
-    return ShownImages(card.pretty_name, facts, tuple(fault.replace("`", "") for fault in faults))
+    return _ShownImages(card.pretty_name, facts, tuple(fault.replace("`", "") for fault in faults))
 
 
 def _model_card(run: Run, facts: dict[str, str]) -> tuple[tuple[str, str], ...]:

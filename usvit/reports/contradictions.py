@@ -10,7 +10,7 @@ MAX_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Contradiction:
+class _Contradiction:
     """One cluster of near-duplicates with different labels."""
 
     images: tuple[tuple[str, str], ...]
@@ -25,7 +25,7 @@ class Contradiction:
         return named if self.tested else f"{named}; not tested, because the run left out images of it"
 
 
-def contradictions(run: Run) -> list[Contradiction]:
+def contradictions(run: Run) -> list[_Contradiction]:
     """Return the clusters with different labels, those that were not tested last.
 
     They are those of the manifest, as in the audit of the same images; without a manifest, those of the test images.
@@ -39,11 +39,11 @@ def contradictions(run: Run) -> list[Contradiction]:
             continue
         images = [*zip(own["image_id"].astype(str), own["label"].astype(str), strict=True)]
         here = [key in tested for key in zip(own["dataset"], own["image_id"], strict=True)]
-        found.append(Contradiction(tuple(images), own["label"][here].nunique() > 1))
+        found.append(_Contradiction(tuple(images), own["label"][here].nunique() > 1))
     return sorted(found, key=lambda one: (not one.tested, one.images))
 
 
-def contradictions_sentences(found: list[Contradiction]) -> list[str]:
+def contradictions_sentences(found: list[_Contradiction]) -> list[str]:
     """Say how many clusters there are, why the audit counts more of them, and what to do."""
     if not found:
         return []

@@ -24,7 +24,7 @@ PORTION = 2_000
 DIGITS = 6
 """Significant digits on the page; the table files have more."""
 
-Portions = Callable[[], Iterator[pd.DataFrame]]
+_Portions = Callable[[], Iterator[pd.DataFrame]]
 Thumbnail = tuple[str, int, bytes]
 
 
@@ -49,7 +49,7 @@ class DataTable:
     """A table of the page; its rows and thumbnails can be read only once."""
 
     columns: tuple[DataColumn, ...]
-    portions: Portions
+    portions: _Portions
     shown: NDArray[np.bool_]
     """(N,) rows of the table that are on the page."""
     sort: str | None = None
@@ -116,7 +116,7 @@ class DataTable:
             rest = f" Of {self.n_rows:,} rows, the {which} are on this page; {file} holds all of them."
         columns = [[one.title, one.kind] for one in self.columns]
         spec = {**shown, "columns": columns, "sort": sort, "caption": caption, "rest": rest}
-        parts = [("spec", iter([escaped_json(spec)])), ("rows", self.rows())]
+        parts = [("spec", iter([_escaped_json(spec)])), ("rows", self.rows())]
         parts += [("pictures", self.thumbnails)] if self.n_pictured else []
         for part, pieces in parts:
             yield Markup('<script type="application/json" id="{}-{}">').format(name, part)
@@ -133,7 +133,7 @@ class DataTable:
             if own.empty:
                 continue
             cells = zip(*(_cells(own, one) for one in self.columns), strict=True)
-            lines = ",\n".join(escaped_json(row) for row in cells)
+            lines = ",\n".join(_escaped_json(row) for row in cells)
             yield Markup((",\n" if written else "\n") + lines)
             written = True
         yield Markup("\n]")
@@ -161,7 +161,7 @@ def highest(values: NDArray[np.float64], n: int) -> NDArray[np.bool_]:
     return chosen
 
 
-def escaped_json(value: Any) -> Markup:
+def _escaped_json(value: Any) -> Markup:
     """Encode JSON for a script element: ASCII only, and nothing in it can end the element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

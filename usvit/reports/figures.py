@@ -18,7 +18,7 @@ from usvit.metrics.basic import roc
 from usvit.reports.roc_band import roc_band
 
 SQUARE = (3.7, 3.6)
-TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
+_TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
 
 
 def roc_with_band(test: pd.DataFrame, positive: str, auc: str, mean_auc: str | None) -> Plot:
@@ -174,12 +174,12 @@ def loss_curves(histories: dict[int, pd.DataFrame], best_steps: dict[int, int]) 
             axes.locator_params(nbins=5)
             return figure
 
-        return Plot(f"loss-{fold}", f"Training and validation loss over the steps of model {fold}", draw, LOSS_LEGEND)
+        return Plot(f"loss-{fold}", f"Training and validation loss over the steps of model {fold}", draw, _LOSS_LEGEND)
 
     return {fold: plot(fold, history) for fold, history in histories.items()}
 
 
-LOSS_LEGEND = (
+_LOSS_LEGEND = (
     LegendEntry("training loss", "series-0", 1.2),
     LegendEntry("validation loss", "series-1", 2),
     LegendEntry("step whose weights were kept", "ink", 0.8, (3, 2)),
@@ -190,7 +190,7 @@ def square(x: str, y: str) -> tuple[Figure, Axes]:
     """Create square axes from 0 to 1 in both directions."""
     figure = Figure(figsize=SQUARE, layout="constrained")
     axes = figure.add_subplot()
-    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xticks=TICKS, yticks=TICKS, aspect="equal", xlabel=x, ylabel=y)
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xticks=_TICKS, yticks=_TICKS, aspect="equal", xlabel=x, ylabel=y)
     return figure, axes
 
 

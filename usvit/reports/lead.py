@@ -13,7 +13,7 @@ def lead_of_run(run: Run) -> str:
     return " ".join(_of_ensemble(run) if run.record.kind == "ensemble" else _of_training(run))
 
 
-def weights_words(run: Run) -> str:
+def _weights_words(run: Run) -> str:
     """Return what the networks were trained from, such as ``from scratch, without pre-trained weights``; or ''."""
     weights = run.record.model.weights
     if not weights.source:
@@ -52,7 +52,7 @@ def _images(run: Run) -> str:
 
 def _of_training(run: Run) -> list[str]:
     config = run.record.config
-    parts = [weights_words(run)]
+    parts = [_weights_words(run)]
     if config.recipe == "none":
         parts.append("without a named recipe")
     elif config.recipe:
@@ -88,7 +88,7 @@ def _of_ensemble(run: Run) -> list[str]:
         f"An ensemble{of}: the probabilities of {plural(len(members), 'network')} ({listed(members)}{parameters}) are "
         f"averaged {how}."
     )
-    began = weights_words(run)
+    began = _weights_words(run)
     began = f" {began}" if began else ""
     then = f"Nothing was trained here: each network was trained in its own run{began},{_images(run)}."
     if not run.cross_validated:

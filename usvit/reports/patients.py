@@ -14,7 +14,7 @@ FIGURES = tuple(row.key for row in HEADLINE if row.key != "brier" and row.key no
 
 
 @dataclass(frozen=True)
-class PatientFigure:
+class _PatientFigure:
     """One figure of one row per patient."""
 
     probability: str
@@ -26,7 +26,7 @@ class PatientFigure:
     pooled: Estimate
 
 
-def patient_figures(metrics: MetricsRecord) -> Iterator[PatientFigure]:
+def patient_figures(metrics: MetricsRecord) -> Iterator[_PatientFigure]:
     """Return the figures of the patients, by rule; none if there are no patients."""
     patients, positive = metrics.patients, metrics.positive_class
     if patients.headline is None:
@@ -34,7 +34,7 @@ def patient_figures(metrics: MetricsRecord) -> Iterator[PatientFigure]:
     for how, title in TITLES.items():
         headline, pooled = getattr(patients.headline, how), getattr(patients, how)
         for name in FIGURES:
-            yield PatientFigure(title, name, getattr(headline, name), pooled.figure(name, positive))
+            yield _PatientFigure(title, name, getattr(headline, name), pooled.figure(name, positive))
 
 
 def patients_sentence(metrics: MetricsRecord) -> str:

@@ -19,7 +19,7 @@ from usvit.wording import plural
 
 MOST_POINTS = 3000
 """Pairs that the scatter plot draws; of more, it draws every n-th."""
-CHANGE_ROW = 0.24
+_CHANGE_ROW = 0.24
 """Inches per change in the charts."""
 
 
@@ -153,7 +153,7 @@ def _change_flips(record: RepeatabilityRecord, measured: list[ChangeRecord]) -> 
         (rule_words(rule), most.get(rule, "no change flips a decision")) for rule in rules
     ]
     rows: list[tuple[doc.Cell, ...]] = [
-        (_name(one), f"{one.n_images:,} ({one.n_groups:,})", *(_flips(flip_of(one, rule)) for rule in rules))
+        (_name(one), f"{one.n_images:,} ({one.n_groups:,})", *(_flips(_flip_of(one, rule)) for rule in rules))
         for one in measured
     ]
     caption = (
@@ -233,7 +233,7 @@ _FIGURES = {
 }
 
 
-def flip_of(change: ChangeRecord, rule: str) -> FlipRecord | None:
+def _flip_of(change: ChangeRecord, rule: str) -> FlipRecord | None:
     """Return the flips of a change at one operating point; None if it has none."""
     return next((one for one in change.flips if one.rule == rule), None)
 
@@ -275,7 +275,7 @@ def _difference_plot(repeats: RepeatsRecord, pairs: ScorePairs) -> Plot:
 
 def _limits_plot(changes: list[ChangeRecord]) -> Plot:
     def draw(pens: Pens) -> Figure:
-        figure = Figure(figsize=(6.4, 0.7 + CHANGE_ROW * len(changes)), layout="constrained")
+        figure = Figure(figsize=(6.4, 0.7 + _CHANGE_ROW * len(changes)), layout="constrained")
         axes = figure.add_subplot()
         for row, one in enumerate(changes):
             scale = one.scales.probability if one.scales else None
@@ -302,10 +302,10 @@ def _limits_plot(changes: list[ChangeRecord]) -> Plot:
 
 def _flips_plot(changes: list[ChangeRecord], rule: str) -> Plot:
     def draw(pens: Pens) -> Figure:
-        figure = Figure(figsize=(6.4, 0.7 + CHANGE_ROW * len(changes)), layout="constrained")
+        figure = Figure(figsize=(6.4, 0.7 + _CHANGE_ROW * len(changes)), layout="constrained")
         axes = figure.add_subplot()
         for row, one in enumerate(changes):
-            flip = flip_of(one, rule)
+            flip = _flip_of(one, rule)
             if flip is None or flip.rate.value is None:
                 continue
             if flip.rate.ci95:

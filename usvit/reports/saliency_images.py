@@ -13,7 +13,7 @@ from usvit.reports.formatting import estimate
 from usvit.reports.thumbnails import SIDE, jpeg_uri
 from usvit.wording import listed, plural
 
-PICTURE_BYTES = 20_000_000
+_PICTURE_BYTES = 20_000_000
 
 WORDS = {
     "rollout": "attention rollout",
@@ -66,7 +66,7 @@ class SaliencyImages:
                 if image.shows_image and not show_image:
                     continue
                 try:
-                    content = read_bytes(self.folder / image.file, PICTURE_BYTES)
+                    content = read_bytes(self.folder / image.file, _PICTURE_BYTES)
                     with Image.open(io.BytesIO(content)) as picture:
                         found.append((self._caption(name, image), jpeg_uri(picture, (3 * SIDE, 3 * SIDE // 2))))
                 except (UsvitError, OSError, ValueError, SyntaxError, Image.DecompressionBombError):

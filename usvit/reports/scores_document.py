@@ -11,7 +11,7 @@ from usvit.reports.data_table import DataTable
 from usvit.reports.formatting import decimals, duration
 from usvit.wording import listed, plural
 
-FLAG_MEANINGS = {
+_FLAG_MEANINGS = {
     "text": "burned-in text: side, position, manufacturer, possibly a name",
     "doppler": "colour Doppler: box or flow in the image, or a region in the header",
     "dual_view": "two views side by side, according to the image or the header",
@@ -58,7 +58,7 @@ SETTINGS = {
     "abstain_at": "Abstain at",
 }
 """Setting of a job -> its name on the page; others appear by their own names."""
-LINK_TABLE: doc.Words = (
+_LINK_TABLE: doc.Words = (
     "table that ",
     doc.code("usvit score --link FILE"),
     " writes for you only says which file it is",
@@ -179,7 +179,7 @@ def _notes(summary: SummaryRecord) -> list[doc.Block]:
 
 def _images(summary: SummaryRecord, images: DataTable) -> doc.DocumentSection:
     threshold, kept = summary.threshold.value, bool(summary.settings.get("keep_ids"))
-    linked: doc.Words = ("; the ", LINK_TABLE, " (repeat the command with this option if you left it out)")
+    linked: doc.Words = ("; the ", _LINK_TABLE, " (repeat the command with this option if you left it out)")
     mark = "" if threshold is None else f"; the mark on each bar is the threshold, {threshold:.3f}"
     said = (
         f". Frame: its number in the file, counted from 0. Calibrated: probability of {summary.positive_class} after "
@@ -223,7 +223,7 @@ def _distributions(summary: SummaryRecord, plots: Sequence[doc.Figure]) -> doc.D
 
 
 def _flags(summary: SummaryRecord) -> doc.DocumentSection:
-    meanings, most = MEANINGS | FLAG_MEANINGS, max(summary.flags.values(), default=1)
+    meanings, most = MEANINGS | _FLAG_MEANINGS, max(summary.flags.values(), default=1)
     rows: list[tuple[doc.Cell, ...]] = [
         (flag, meanings.get(flag, ""), _bar(number, summary.counts.frames_scored, most))
         for flag, number in sorted(summary.flags.items(), key=lambda one: one[1], reverse=True)
@@ -250,7 +250,7 @@ def _failures(summary: SummaryRecord, table: DataTable) -> doc.DocumentSection:
     heads: list[str | doc.Column] = ["Code", "Reason", "What to do", *doc.numbers("Failures")]
     reasons = doc.Table("Failures by reason", heads, rows, "Why files, or single frames of them, were not scored.")
     said: doc.Words = (
-        "" if summary.settings.get("keep_ids") else ("The ", LINK_TABLE, ". "),
+        "" if summary.settings.get("keep_ids") else ("The ", _LINK_TABLE, ". "),
         "To score files that were repaired or exported again, start a new job: ",
         doc.code("--input"),
         " with these files, another ",

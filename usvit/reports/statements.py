@@ -17,11 +17,11 @@ from usvit.reports.formatting import count, decimals, estimate, spread
 from usvit.reports.run_files import Run
 from usvit.wording import counted, listed, plural
 
-RESIZED = {
+_RESIZED = {
     "pad": "padded with black to a square around its centre, then resized to",
     "squash": "resized, whatever its aspect ratio, to",
 }
-AUGMENTED = {
+_AUGMENTED = {
     "none": "without augmentation",
     "light": "with the augmentation policy 'light'",
     "us": "with the augmentation policy 'us' (keeps the depth direction and the aspect ratio)",
@@ -95,8 +95,8 @@ def _data(run: Run, cards: Cards) -> Facts:
     )
     size = config.model and config.model.image_size
     preprocessing = None
-    if given and given.resize in RESIZED and size:
-        preprocessing = f"Each image as 8-bit RGB, {RESIZED[given.resize]} {size} x {size} pixels"
+    if given and given.resize in _RESIZED and size:
+        preprocessing = f"Each image as 8-bit RGB, {_RESIZED[given.resize]} {size} x {size} pixels"
         first = next(iter(run.metadata.values()), None)
         if first:
             preprocessing += f", then normalised with mean {first.preprocessing.mean} and SD {first.preprocessing.std}"
@@ -214,14 +214,14 @@ def _training(run: Run, cards: Cards) -> Facts:
         rate = f"{optim.name}, learning rate {optim.lr:g}" if optim.lr else optim.name
         length = f"{train.steps} steps" if train.steps else f"{train.epochs} epochs"
         n_models = len(run.metrics.folds)
-        augmented = AUGMENTED.get(str(config.input and config.input.augment), "augmentation not recorded")
+        augmented = _AUGMENTED.get(str(config.input and config.input.augment), "augmentation not recorded")
         training = f"{n_models} models, one for each fold, " if n_models > 1 else "One model, "
         training += f"{augmented}; "
         training += f"{rate}, schedule {optim.schedule}, weight decay {optim.weight_decay}, "
         training += f"batch {train.batch_size}, {length} at most, seed {config.seed}. All settings are in "
         training += "the configuration of the report."
     if run.record.kind == "ensemble":
-        training = ensemble_sentence(run)
+        training = _ensemble_sentence(run)
     stop = train and train.early_stopping
     selection = None
     if stop and stop.keep == "best":
@@ -242,7 +242,7 @@ def _training(run: Run, cards: Cards) -> Facts:
     return {"training": training, "model_selection": selection, "imbalance": imbalance}
 
 
-def ensemble_sentence(run: Run) -> str:
+def _ensemble_sentence(run: Run) -> str:
     """Describe the members of an ensemble and their weights."""
     own = run.record.config.as_written().get("ensemble")
     own = own if isinstance(own, dict) else {}

@@ -18,7 +18,7 @@ from usvit.reports.run_files import Run
 SIDE, JPEG_QUALITY = 200, 80
 """Longer side in px, and JPEG quality. A thumbnail takes about 6 kB."""
 
-OPEN_LICENCES = ("CC0-", "CC-BY-", "PDDL-", "ODC-BY-", "ODBL-", "APACHE-", "MIT", "BSD-")
+_OPEN_LICENCES = ("CC0-", "CC-BY-", "PDDL-", "ODC-BY-", "ODBL-", "APACHE-", "MIT", "BSD-")
 """Beginnings of SPDX identifiers (in capitals) whose licences allow a thumbnail to be shared if the source is named."""
 
 
@@ -28,7 +28,7 @@ def may_show(licence: str) -> bool:
     An "unclear" licence does not, nor does one that forbids adaptations (``ND``), because a thumbnail is one.
     """
     name = licence.upper()
-    return name.startswith(OPEN_LICENCES) and "-ND" not in name
+    return name.startswith(_OPEN_LICENCES) and "-ND" not in name
 
 
 class Pictures:

@@ -13,7 +13,7 @@ from openpyxl.worksheet.worksheet import Worksheet
 
 from usvit.reports.content import ReportContent
 
-MAX_PREDICTIONS = 50_000
+_MAX_PREDICTIONS = 50_000
 """Most predictions in the workbook; more rows are in predictions.csv only."""
 _MAX_TEXT = 32_767
 """Most characters of a cell in Excel."""
@@ -31,7 +31,7 @@ def workbook(content: ReportContent) -> bytes:
     _write(book.create_sheet("about"), _about(content))
     _write(book.create_sheet("figures"), [_HEADER, *_figures(content.run.metrics.content())])
     test = content.run.predicted
-    if len(test) <= MAX_PREDICTIONS:
+    if len(test) <= _MAX_PREDICTIONS:
         _write(book.create_sheet("predictions"), [tuple(test.columns), *test.itertuples(index=False, name=None)])
     buffer = io.BytesIO()
     book.save(buffer)
@@ -57,7 +57,7 @@ def _about(content: ReportContent) -> Iterator[tuple[Any, ...]]:
         yield ("limit", limit)
     if run.record.command:
         yield ("command", run.record.command)
-    if len(run.predicted) > MAX_PREDICTIONS:
+    if len(run.predicted) > _MAX_PREDICTIONS:
         yield ("predictions", f"{len(run.predicted):,} rows, in predictions.csv only")
 
 

@@ -34,9 +34,9 @@ CHUNK = 16
 """Images that are read and changed at once."""
 BATCH = 64
 """Inputs of one pass through a network."""
-SAME_SCORE = 0.01
+_SAME_SCORE = 0.01
 """Largest difference of a probability from that of the run's predictions.csv that another device can cause."""
-UNCHANGED = ("none", "")
+_UNCHANGED = ("none", "")
 KEY = ["dataset", "image_id"]
 
 Kind = tuple[str, str]
@@ -96,7 +96,7 @@ def retest(
 
 
 @dataclass(frozen=True)
-class ChangedScores:
+class _ChangedScores:
     """Predictions before and after each change, and the images that did not allow a change."""
 
     tables: dict[Kind, pd.DataFrame]
@@ -120,7 +120,7 @@ def _score(
     changes: list[ControlledChange],
     roots: dict[str, Path],
     progress: Progress,
-) -> ChangedScores:
+) -> _ChangedScores:
     pixels = CaseImages(source, roots, progress)
     parts: dict[Kind, list[pd.DataFrame]] = {}
     refused: dict[Kind, list[str]] = {(one.name, one.strength): [] for one in changes}
@@ -148,14 +148,14 @@ def _score(
                 done += len(chunk)
                 advance(done)
     tables = {kind: pd.concat(several).sort_values(KEY, kind="stable") for kind, several in parts.items()}
-    return ChangedScores(tables, refused, weights)
+    return _ChangedScores(tables, refused, weights)
 
 
 def _variants(
     image: UInt8, mask: np.ndarray | None, changes: list[ControlledChange]
 ) -> Iterator[tuple[Kind, UInt8 | None]]:
     """Yield the image itself, and what each change makes of it; None if the image does not allow the change."""
-    yield UNCHANGED, image
+    yield _UNCHANGED, image
     for one in changes:
         changed = one.apply(image, mask)
         small = changed is not None and min(changed.shape[:2]) < MIN_SIDE
@@ -191,10 +191,10 @@ def _predicted(
 
 
 def _content(
-    found: Predictions, source: PredictionSource, scores: ChangedScores, changes: list[ControlledChange]
+    found: Predictions, source: PredictionSource, scores: _ChangedScores, changes: list[ControlledChange]
 ) -> RepeatabilityRecord:
     points, reasons = points_of(found.table, found.positive)
-    first = scores.tables[UNCHANGED]
+    first = scores.tables[_UNCHANGED]
     n_groups = first["group_id"].nunique()
     if n_groups < 3:
         raise UsvitError(f"{source.folder} tests images of {n_groups} groups; a retest needs at least three.")
@@ -237,7 +237,7 @@ def _other_scores(found: Predictions, first: pd.DataFrame) -> list[str]:
     column = f"prob_{found.positive}"
     both = first.merge(found.table[found.table["part"] == "test"], on=[*KEY, "fold"], suffixes=("", "_of_run"))
     far = float((both[column] - both[f"{column}_of_run"]).abs().max())
-    if far <= SAME_SCORE:
+    if far <= _SAME_SCORE:
         return []
     return [
         f"The unchanged images are scored differently from predictions.csv, by up to {far:.3f}: the run used another "

@@ -10,7 +10,7 @@ from usvit.records import RepeatabilityRecord, fitting
 from usvit.retesting.output import output_folder, repeatability_record, written
 
 USUAL = Columns()
-SPLIT_BY_IMAGE = (
+_SPLIT_BY_IMAGE = (
     "The run was split by image, on request: a repeat of a test image may be among the images that its network was "
     "trained on. Sets with images in several folds are left out, but the scores of a hold-out may still agree better "
     "than those of new repeats."
@@ -57,7 +57,7 @@ def repeatability(
         section, pairs = repeats_section(found, repeats)
     warnings = [*found.warnings]
     if found.split_by_image:
-        warnings.append(SPLIT_BY_IMAGE)
+        warnings.append(_SPLIT_BY_IMAGE)
     if section.n_identical:
         warnings.append(
             f"{section.n_identical} of {section.n_pairs} pairs have identical pixels, so that their scores are "

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from usvit.scoring.calibration import LocalCalibration
 
 UNUSUAL, UNCERTAIN = "unusual", "uncertain"
-CONFORMAL = "conformal"
-WIDER = 1e-8
+_CONFORMAL = "conformal"
+_WIDER = 1e-8
 """The bounds of conformal sets are widened by this share, because the tables round probabilities to nine digits."""
 
 
-def in_zone(value: float, zone: AbstentionZone) -> bool:
+def _in_zone(value: float, zone: AbstentionZone) -> bool:
     """Return whether no decision is made for a calibrated probability."""
     return zone.low <= digit(value) < zone.high
 
@@ -40,7 +40,7 @@ def decide_or_abstain(
         return "", ""
     if refused:
         return "", UNUSUAL
-    if value is not None and zone is not None and in_zone(value, zone):
+    if value is not None and zone is not None and _in_zone(value, zone):
         return "", UNCERTAIN
     return decide(value, threshold, positive), ""
 
@@ -64,7 +64,7 @@ def zone_of(text: str, threshold: float | None, fit: "LocalCalibration | None", 
             "--operating-point 0.5, or a --calibration with a threshold."
         )
     threshold = digit(threshold)  # as the tables state it
-    if text.strip().lower() == CONFORMAL:
+    if text.strip().lower() == _CONFORMAL:
         return _conformal_zone(threshold, fit, positive)
     try:
         low, high = (float(one) for one in text.split(","))
@@ -98,8 +98,8 @@ def _conformal_zone(threshold: float, fit: "LocalCalibration | None", positive: 
     if sets.reason is not None or sets.positive.bound is None or sets.rest.bound is None:
         raise UsvitError(f"{fit.source} has no conformal sets: {sets.reason}. Run usvit recalibrate on more patients.")
     ends = sorted((sets.positive.bound, sets.rest.bound))
-    low = min(ends[0] * (1 - WIDER), threshold)
-    high = min(max(ends[1] * (1 + WIDER), threshold), 1.0)
+    low = min(ends[0] * (1 - _WIDER), threshold)
+    high = min(max(ends[1] * (1 + _WIDER), threshold), 1.0)
     return AbstentionZone(low=low, high=high, origin=_guaranteed(sets, positive))
 
 

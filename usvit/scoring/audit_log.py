@@ -24,13 +24,13 @@ import usvit
 from usvit.errors import EXIT_BUG, EXIT_DONE, EXIT_PARTLY, UsvitError
 from usvit.plain_data import Json
 
-SCHEMA_VERSION = "1.0"
+_SCHEMA_VERSION = "1.0"
 _EXIT_INTERRUPTED = 130
 """Exit code that shells report for a process ended by Ctrl-C: 128 + SIGINT."""
 
 
 @dataclass
-class Attempt:
+class _Attempt:
     """The work of one process on a job; the caller fills it in before it ends."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Attempt:
 
 
 @contextmanager
-def audited(path: Path | None, *, out: Path, job: str, model: str, key: str) -> Iterator[Attempt]:
+def audited(path: Path | None, *, out: Path, job: str, model: str, key: str) -> Iterator[_Attempt]:
     """Append one line before and one line after the work on a job.
 
     Args:
@@ -52,13 +52,13 @@ def audited(path: Path | None, *, out: Path, job: str, model: str, key: str) -> 
     Raises:
         UsvitError: the log lies in ``out``, is not a regular file, can be read by others, or cannot be written.
     """
-    attempt = Attempt()
+    attempt = _Attempt()
     if path is None:
         yield attempt
         return
     if Path(os.path.realpath(path)).is_relative_to(Path(os.path.realpath(out))):
         raise UsvitError(f"The audit log {path} lies in the output folder {out}. Choose a file outside it.")
-    common = {"schema_version": SCHEMA_VERSION, "attempt": secrets.token_hex(8), "job": job}
+    common = {"schema_version": _SCHEMA_VERSION, "attempt": secrets.token_hex(8), "job": job}
     who = {"user": _user(), "uid": os.getuid() if hasattr(os, "getuid") else None, "host": socket.gethostname()}
     begun = time.monotonic()  # the system clock may be set back
     what = {"model_sha256": model, "key_fingerprint": key, "usvit": usvit.__version__, "process": os.getpid()}

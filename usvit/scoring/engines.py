@@ -28,12 +28,12 @@ from usvit.scoring.reading.workers import Readers
 
 logger = logging.getLogger(__name__)
 
-Numbered = tuple[int, ScoringItem]
+_Numbered = tuple[int, ScoringItem]
 Known = Callable[[int], Done]
 
-AHEAD = 2
+_AHEAD = 2
 """Number of chunks sent to each worker at once, so that it never waits for the next one."""
-LOSSES = 3
+_LOSSES = 3
 """Number of Ray workers that may be lost with the same chunk before the job is stopped, because its files may be
 the cause; also the number of workers that may be lost while they start."""
 
@@ -64,7 +64,7 @@ class Reading:
 
 
 def score_here(
-    items: Iterable[Numbered], reading: Reading, describer: Describer, batch_size: int, known: Known
+    items: Iterable[_Numbered], reading: Reading, describer: Describer, batch_size: int, known: Known
 ) -> Iterator[Batch]:
     """Score with the networks of this process."""
     with (
@@ -75,7 +75,7 @@ def score_here(
 
 
 def score_on_ray(
-    items: Iterable[Numbered],
+    items: Iterable[_Numbered],
     reading: Reading,
     choice: ModelChoice,
     describer: Describer,
@@ -116,7 +116,7 @@ def score_on_ray(
 class _Chunk:
     """Consecutive items, and what an interrupted job has already scored of them."""
 
-    items: list[Numbered]
+    items: list[_Numbered]
     known: dict[int, Done]
     losses: int = 0
     """Number of workers that were lost while they had this chunk."""
@@ -155,7 +155,7 @@ class _RayWorkers:
         """Yield each chunk as one batch to commit, as soon as it is scored.
 
         Raises:
-            UsvitError: a worker cannot load the model, or ``LOSSES`` workers were lost with the same chunk.
+            UsvitError: a worker cannot load the model, or ``_LOSSES`` workers were lost with the same chunk.
         """
         while True:
             while self._free and (chunk := self._again.pop() if self._again else next(chunks, None)) is not None:
@@ -186,13 +186,13 @@ class _RayWorkers:
             worker.machine, trouble = self._ray.get(answer)
         except self._ray.exceptions.RayError as error:
             self._failed_starts += 1
-            if self._failed_starts == LOSSES:
+            if self._failed_starts == _LOSSES:
                 raise _lost(error) from error
             self._add()
             return
         if trouble is not None:
             raise UsvitError(trouble)
-        self._free.extend([worker] * AHEAD)
+        self._free.extend([worker] * _AHEAD)
 
     def _answer(self, answer: Any) -> Batch | None:
         """Return the batch of a chunk; None if its worker was lost."""
@@ -201,7 +201,7 @@ class _RayWorkers:
             batch: Batch = self._ray.get(answer)
         except self._ray.exceptions.RayError as error:
             chunk.losses += 1
-            if chunk.losses == LOSSES or not isinstance(error, self._ray.exceptions.RayActorError):
+            if chunk.losses == _LOSSES or not isinstance(error, self._ray.exceptions.RayActorError):
                 raise _lost(error) from error
             self._again.append(chunk)
             if not worker.lost:  # it may have had other chunks too
@@ -258,7 +258,7 @@ class _Scorer:
 
         return ray.util.get_node_ip_address(), self._error
 
-    def score(self, items: list[Numbered], known: dict[int, Done]) -> Batch:
+    def score(self, items: list[_Numbered], known: dict[int, Done]) -> Batch:
         """Return a chunk as one batch to commit."""
         whole = Batch()
         messages = self._readers.read(items)

@@ -32,7 +32,7 @@ from usvit.scoring.results import write_results
 
 logger = logging.getLogger(__name__)
 
-THUMBNAIL_SIDE = 160
+_THUMBNAIL_SIDE = 160
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
     ):
         read = ensemble.read_settings(
             settings.frames,
-            thumbnail_side=THUMBNAIL_SIDE if settings.thumbnails else None,
+            thumbnail_side=_THUMBNAIL_SIDE if settings.thumbnails else None,
             pictures=settings.pictures,
             keep_words=settings.keep_ids,
         )

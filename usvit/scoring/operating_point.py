@@ -79,7 +79,7 @@ def of_fold(model: "FoldModel", classes: tuple[str, ...], positive: str, rule: R
     if not (model.folder / "predictions.csv").is_file():
         reason = "neither model.json nor a predictions.csv beside it says where it lies"
         return _point(Choice(None, reason), rule, images)
-    rows = rows_of_part(model.folder / "predictions.csv", "val", classes)
+    rows = _rows_of_part(model.folder / "predictions.csv", "val", classes)
     score = _calibrated(rows, {int(one): model.temperature for one in np.unique(rows.fold)}, positive)
     return _choose(rows, score, positive, rule, f"{len(rows)} {images}")
 
@@ -197,7 +197,7 @@ def _unseen_scores(
     return _Unseen(table_of(tested), table_of(validated), np.array(list(reference.values()), dtype=bool))
 
 
-def rows_of_part(path: Path, part: str, classes: tuple[str, ...]) -> Rows:
+def _rows_of_part(path: Path, part: str, classes: tuple[str, ...]) -> Rows:
     """Return the rows of one split of the predictions, with the classes in the order of the network."""
     try:
         return rows_of(read_predictions(path), part, classes)

@@ -18,7 +18,7 @@ from usvit.errors import UsvitError, unknown
 from usvit.records.run import DeviceRecord
 from usvit.seeding import derive_seed
 
-BF16_TFLOPS = (
+_BF16_TFLOPS = (
     ("gh200", 989.4),
     ("h200 nvl", 835.5),
     ("h200", 989.4),
@@ -174,7 +174,7 @@ def peak_by_name(name: str) -> float | None:
     """Look up the peak performance by a device's name: 312 for ``NVIDIA A100-SXM4-80GB``."""
     words = name.lower().replace("-", " ").replace("_", " ")
     padded = f" {words} "
-    return next((peak for part, peak in BF16_TFLOPS if f" {part} " in padded), None)
+    return next((peak for part, peak in _BF16_TFLOPS if f" {part} " in padded), None)
 
 
 def peak_gb(device: torch.device) -> float | None:

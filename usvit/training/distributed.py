@@ -39,7 +39,7 @@ _SYNC_BUFFERS = next(
 
 PATIENCE = datetime.timedelta(minutes=30)
 """Time that a training waits at a step for a process that does not respond; PyTorch's limit for gradients."""
-A_DAY = datetime.timedelta(days=1)
+_A_DAY = datetime.timedelta(days=1)
 
 
 def world_size() -> int:
@@ -135,7 +135,7 @@ class World:
             closed connection; one whose machine lost power or network is not.
     """
 
-    def __init__(self, fabric: lightning_fabric.Fabric, patience: datetime.timedelta = A_DAY):
+    def __init__(self, fabric: lightning_fabric.Fabric, patience: datetime.timedelta = _A_DAY):
         self.fabric, self.rank, self.size = fabric, fabric.global_rank, fabric.world_size
         self.is_main = self.rank == 0
         self.sharded = isinstance(fabric.strategy, ModelParallelStrategy)

@@ -18,7 +18,7 @@ from usvit.config import OptimConfig
 from usvit.errors import UsvitError
 from usvit.models import head_parts
 
-ParameterKind = Literal["matrix", "bias", "scale", "embedding"]
+_ParameterKind = Literal["matrix", "bias", "scale", "embedding"]
 """``matrix``: a linear map or a convolution; ``bias``: the shift of its outputs; ``scale``: a scale or shift of
 normalization, affine or LayerScale layers; ``embedding``: a table of positions, a token, or a learned query."""
 
@@ -32,7 +32,7 @@ _NOT_HIDDEN = re.compile(rf"patch_embed|stem|{_EMBEDDING.pattern}|.*bias.*")
 _LAST_NORM = re.compile(r"(norm|fc_norm)\..*")
 
 
-def parameter_kinds(model: nn.Module) -> dict[str, ParameterKind]:
+def parameter_kinds(model: nn.Module) -> dict[str, _ParameterKind]:
     """Return what each parameter of a network is, by its name.
 
     Embeddings are the names that the network, or a part of it, returns from ``no_weight_decay()`` (timm's convention),
@@ -47,7 +47,7 @@ def parameter_kinds(model: nn.Module) -> dict[str, ParameterKind]:
         {'0.weight': 'matrix', '0.bias': 'bias', '1.weight': 'scale', '1.bias': 'scale'}
     """
     named: set[str] = set()
-    kinds: dict[str, ParameterKind] = {}
+    kinds: dict[str, _ParameterKind] = {}
     modules = list(model.named_modules())
     for prefix, module in modules:
         own: Any = getattr(module, "no_weight_decay", None)
@@ -59,7 +59,7 @@ def parameter_kinds(model: nn.Module) -> dict[str, ParameterKind]:
     return {name: kinds[name] for name, _ in model.named_parameters()}
 
 
-def _kind(module: nn.Module, leaf: str, parameter: nn.Parameter) -> ParameterKind:
+def _kind(module: nn.Module, leaf: str, parameter: nn.Parameter) -> _ParameterKind:
     if isinstance(module, _NORMS) or _SCALE.fullmatch(leaf):
         return "scale"
     if isinstance(module, nn.Embedding):

@@ -84,13 +84,13 @@ def check_weights(state: Mapping[str, torch.Tensor], step: int, lr: float, good:
 def diverged(what: str, lr: float, good: int, world: World | None = None) -> Diverged:
     """Make the exception to raise; if all processes of a ``world`` raise it, only the main one has a message."""
     return Diverged(
-        f"{what} (learning rate {lr:.3g}): training has diverged; {last_good(good)}. "
+        f"{what} (learning rate {lr:.3g}): training has diverged; {_last_good(good)}. "
         "Lower optim.lr, set optim.clip_norm=1, or use --precision fp32."
         if world is None or world.is_main
         else ""
     )
 
 
-def last_good(good: int) -> str:
+def _last_good(good: int) -> str:
     """Describe the last checkpoint for an error message."""
     return f"the last good checkpoint is of step {good}" if good else "there was no checkpoint yet"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Figures", "FitResult", "Trainer", "training_step"]
 
-HISTORY_COLUMNS = ["step", "epoch", "lr", "train_loss", "val_loss", "val_accuracy", "val_auc", "images_per_second"]
+_HISTORY_COLUMNS = ["step", "epoch", "lr", "train_loss", "val_loss", "val_accuracy", "val_auc", "images_per_second"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class FitResult:
     steps: int
     best_step: int
     history: pd.DataFrame
-    """One row per evaluation: ``HISTORY_COLUMNS``, and the other figures that ``evaluate`` returns."""
+    """One row per evaluation: ``_HISTORY_COLUMNS``, and the other figures that ``evaluate`` returns."""
     seconds: float
     """Wall time of the loop with its evaluations, including the processes before a resumption."""
     images_per_second: float
@@ -350,8 +350,8 @@ def training_step(
 
 
 def _columns(history: list[HistoryRow]) -> list[str]:
-    more = [key for row in history for key in row if key not in HISTORY_COLUMNS]
-    return [*HISTORY_COLUMNS, *dict.fromkeys(more)]
+    more = [key for row in history for key in row if key not in _HISTORY_COLUMNS]
+    return [*_HISTORY_COLUMNS, *dict.fromkeys(more)]
 
 
 def _note(speed: float, history: list[HistoryRow]) -> str:

@@ -12,7 +12,7 @@ from usvit.records.model import TeacherRecord
 from usvit.upstream.config.pretrain import PretrainConfig
 
 
-class UpstreamSetup(TrainedSetup, Protocol):
+class _UpstreamSetup(TrainedSetup, Protocol):
     """The part of a ``PretrainingSetup`` or a ``TransferSetup`` that metadata describes."""
 
     @property
@@ -26,7 +26,7 @@ class UpstreamSetup(TrainedSetup, Protocol):
 
 
 def upstream_metadata(
-    setup: UpstreamSetup,
+    setup: _UpstreamSetup,
     fold: int,
     source: UpstreamDataset,
     learnt: Learnt,

@@ -20,7 +20,7 @@ from usvit.progress import make_progress
 from usvit.records import ModelMetadata, load_record, save_record
 from usvit.upstream.api import pretrain
 
-RECIPE = "phantom_signs"
+_RECIPE = "phantom_signs"
 MAX_BYTES = 6_000_000
 """Largest size of the weights' file."""
 
@@ -44,7 +44,11 @@ def make_phantom_weights(out: str | Path, *, seed: int = 0, set_: list[str] | No
         raise UsvitError(f"{out} already has weights, and usvit does not overwrite files. Remove them, or pass --out.")
     with tempfile.TemporaryDirectory() as folder:
         run = pretrain(
-            RECIPE, seed=seed, out=Path(folder) / "run", overrides=parse_overrides(set_ or []), progress=make_progress()
+            _RECIPE,
+            seed=seed,
+            out=Path(folder) / "run",
+            overrides=parse_overrides(set_ or []),
+            progress=make_progress(),
         ).path
         tensors = load(read_bytes(run / "fold-0" / "model.safetensors", 100 * MAX_BYTES))
         metadata = load_record(run / "fold-0" / "model.json", ModelMetadata)

@@ -9,7 +9,7 @@ import numpy as np
 
 from usvit.data.io import UInt8
 
-DETAIL = 0.04
+_DETAIL = 0.04
 """Detail at which ``sharp`` is one half; about the median of BUSI's 780 images."""
 BLACK, WHITE = 8, 250
 """Grey levels below ``BLACK`` or from ``WHITE`` on show no tissue: no echo, no gain, or too much gain."""
@@ -20,7 +20,7 @@ def quality(pixels: UInt8) -> float:
 
     It is the geometric mean of three parts, each in [0, 1]:
 
-    - sharp: the energy of grey-level steps from pixel to pixel over the variance of the picture, d / (d + ``DETAIL``).
+    - sharp: the energy of grey-level steps from pixel to pixel over the variance of the picture, d / (d + ``_DETAIL``).
       Blur (a moving probe, poor focus) lowers it; brightness alone does not change it. Gradient energy is the
       usual measure of focus (Pertuz et al. 2013, Pattern Recognition 46:1415).
     - range: the squared entropy of the grey levels, relative to 8 bits. No change of the grey scale (darkening,
@@ -44,7 +44,7 @@ def quality(pixels: UInt8) -> float:
     across = cv2.norm(grey[:, 1:], grey[:, :-1], cv2.NORM_L2) ** 2
     down = cv2.norm(grey[1:], grey[:-1], cv2.NORM_L2) ** 2
     detail = (across + down) / grey.size / variance
-    sharp = detail / (detail + DETAIL)
+    sharp = detail / (detail + _DETAIL)
 
     shares = cv2.calcHist([grey], [0], None, [256], [0, 256]).ravel().astype(np.float64) / grey.size
     present = shares[shares > 0]

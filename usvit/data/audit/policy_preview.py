@@ -22,7 +22,7 @@ _GAP, _LINE = 6, 18  # pixels between pictures, and height of a line of text
 
 
 @dataclass(frozen=True)
-class PreviewedImage:
+class _PreviewedImage:
     """One original image of the preview."""
 
     dataset: str
@@ -41,7 +41,7 @@ def write_preview(
     settings: PreviewSettings,
     roots: dict[str, Path] | None = None,
     progress: Progress = NO_PROGRESS,
-) -> list[PreviewedImage]:
+) -> list[_PreviewedImage]:
     """Write a picture of augmented images: each row shows one original and its random variants.
 
     Args:
@@ -99,15 +99,15 @@ def _chosen(labels: list[str], n: int, seed: int) -> list[int]:
     return sorted((at for _, _, at in sorted(keyed)[:n]), key=lambda at: (labels[at], at))
 
 
-def _read(dataset: str, root: Path, record: ImageRecord, preprocessing: Preprocessing) -> PreviewedImage:
+def _read(dataset: str, root: Path, record: ImageRecord, preprocessing: Preprocessing) -> _PreviewedImage:
     image, tissue, _ = decode(root / record.path, record.frame)
     mask = read_masks([root / path for path in record.mask_paths], image.shape[:2])
-    return PreviewedImage(
+    return _PreviewedImage(
         dataset, record, preprocessing.resized(image, tissue), preprocessing.resized_mask(mask, tissue)
     )
 
 
-def _draw(blocks: Mapping[str, Augment | None], shown: list[PreviewedImage], settings: PreviewSettings) -> Image.Image:
+def _draw(blocks: Mapping[str, Augment | None], shown: list[_PreviewedImage], settings: PreviewSettings) -> Image.Image:
     """Draw one block per policy: a heading, then for each image its name and its pictures."""
     variants, size = settings.variants, settings.size
     row = _LINE + size + _GAP
@@ -132,7 +132,7 @@ def _draw(blocks: Mapping[str, Augment | None], shown: list[PreviewedImage], set
     return picture
 
 
-def _outlined(one: PreviewedImage) -> UInt8:
+def _outlined(one: _PreviewedImage) -> UInt8:
     """Return the image with a line one pixel wide around the lesion."""
     inner = one.mask.copy()
     for axis in (0, 1):

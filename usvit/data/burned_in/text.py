@@ -16,14 +16,14 @@ from usvit.data.io import UInt8
 
 STEPS = (10, 16, 24, 40, 64)
 """Thresholds of the difference between letters and their surroundings, of 255."""
-FLATNESS = 0.35
+_FLATNESS = 0.35
 """Share of that difference by which the pixels of a letter may differ; scaled letters have soft edges."""
-ROW = 3
+_ROW = 3
 """Least number of letters in a word. Two suffice for bright letters (``has_text``), but speckle resembles two, too."""
 
 
 def may_show_words(image: UInt8 | Look) -> bool:
-    """Return whether there may be a word of at least ``ROW`` letters in any tone or colour, or ``has_text`` holds.
+    """Return whether there may be a word of at least ``_ROW`` letters in any tone or colour, or ``has_text`` holds.
 
     Args:
         image: (H, W, 3) uint8, or a ``Look`` at it.
@@ -41,8 +41,8 @@ def _planes(look: Look) -> Iterator[UInt8]:
 
 def _has_row(plane: UInt8) -> bool:
     for step, ink in strokes_in(plane, round(STROKE * scale_of(plane)) + 2, STEPS):
-        found = letters_in(plane, ink, np.empty((0, 2)), contrast=step, softness=FLATNESS, flatness=4, flat_share=0.5)
-        if len(found) >= ROW and longest_row(found) >= ROW:
+        found = letters_in(plane, ink, np.empty((0, 2)), contrast=step, softness=_FLATNESS, flatness=4, flat_share=0.5)
+        if len(found) >= _ROW and longest_row(found) >= _ROW:
             return True
     return False
 

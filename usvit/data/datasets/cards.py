@@ -182,7 +182,7 @@ class OwnTable:
         """
         found = list(cards)
         if self.table or self.columns:
-            own = [card for card in cards if card.reader in TABLE_READERS]
+            own = [card for card in cards if card.reader in _TABLE_READERS]
             if len(own) != 1:
                 raise UsvitError(
                     "A table and its columns (--table, --path-col, --label-col, --patient-col) can be named "
@@ -201,7 +201,7 @@ class OwnTable:
 
 
 NOTHING_SAID = OwnTable()
-TABLE_READERS = ("table", "dicom")
+_TABLE_READERS = ("table", "dicom")
 
 
 def load_cards(datasets: str, own: OwnTable = NOTHING_SAID) -> list[DataCard]:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 VERSION = 1
 """To be increased whenever images are decoded, hashed or described in another way."""
-DECODERS = (
+_DECODERS = (
     *("pillow", "opencv-python-headless", "pydicom", "numpy"),
     *("python-gdcm", "pyjpegls", "pylibjpeg", "pylibjpeg-openjpeg"),
 )
@@ -144,9 +144,9 @@ def _set_key(descriptions: Sequence[Description]) -> bytes:
 
 @functools.cache
 def decoder_versions() -> tuple[str, ...]:
-    """Return the installed version of each of ``DECODERS``; "" if it is not installed."""
+    """Return the installed version of each of ``_DECODERS``; "" if it is not installed."""
     found = []
-    for name in DECODERS:
+    for name in _DECODERS:
         try:
             found.append(version(name))
         except PackageNotFoundError:

@@ -26,7 +26,7 @@ from usvit.web import same_server
 
 logger = logging.getLogger(__name__)
 
-ZENODO = "https://zenodo.org"
+_ZENODO = "https://zenodo.org"
 """Address of Zenodo; ``USVIT_ZENODO`` sets a mirror."""
 _MAX_RECORD_BYTES = 10_000_000
 _OTHER_ARCHIVES = (".rar", ".7z", ".tar", ".gz", ".tgz", ".bz2", ".xz")
@@ -100,7 +100,7 @@ def _files(card: DataCard) -> list[tuple[str, FetchFile]]:
 
 def _zenodo_files(record: int) -> list[tuple[str, FetchFile]]:
     """List the files of a Zenodo record: ``{"files": [{"key", "size", "checksum": "md5:...", "links"}]}``."""
-    url = f"{os.environ.get('USVIT_ZENODO', ZENODO).rstrip('/')}/api/records/{record}"
+    url = f"{os.environ.get('USVIT_ZENODO', _ZENODO).rstrip('/')}/api/records/{record}"
     answer = read_url(url, _MAX_RECORD_BYTES)
     try:
         entries = json.loads(answer)["files"]

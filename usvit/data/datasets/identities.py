@@ -17,7 +17,7 @@ from usvit.terminal import on_own_terminal
 
 OWN_READERS = frozenset({"folder", "table", "dicom"})
 """Readers of users' own images; the other readers read public releases."""
-WITHHELD = "[withheld]"
+_WITHHELD = "[withheld]"
 
 
 class Public(str):
@@ -83,8 +83,8 @@ def _hidden(value: object, pseudonyms: Pseudonyms) -> str:
     if isinstance(value, BadImage):
         return value.code
     if isinstance(value, OwnColumns):
-        return str(value) if on_own_terminal() else f"{WITHHELD[:-1]}: shown on a terminal only]"
-    return pseudonyms.item(value.as_posix()) if isinstance(value, Path) else WITHHELD
+        return str(value) if on_own_terminal() else f"{_WITHHELD[:-1]}: shown on a terminal only]"
+    return pseudonyms.item(value.as_posix()) if isinstance(value, Path) else _WITHHELD
 
 
 def is_private(card: DataCard) -> bool:

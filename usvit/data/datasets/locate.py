@@ -57,7 +57,7 @@ def _open(
     reader = reader_for(card)
     root = find_dataset(card, roots, identities)
     if root is None:
-        made = embedded_phantom(progress)
+        made = _embedded_phantom(progress)
         return made, reader.read(made, card)
     try:
         records = reader.read(root, card)
@@ -165,7 +165,7 @@ def _refuse_two_labels(card: DataCard, records: list[ImageRecord]) -> None:
             )
 
 
-def embedded_phantom(progress: Progress) -> Path:
+def _embedded_phantom(progress: Progress) -> Path:
     """Return the folder of the default phantom (240 images, seed 0) in the cache; make it if it is missing."""
     spec = phantom.PhantomSpec()
     folder = cache_dir() / "phantom" / spec.key

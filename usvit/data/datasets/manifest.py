@@ -47,7 +47,7 @@ COLUMNS = [
 ]
 MASK_SEPARATOR = "|"
 """Separator of the paths of several masks of one image."""
-FOLDS_SEPARATOR = " "
+_FOLDS_SEPARATOR = " "
 """Separator of the official folds of one image: ``5:3 10:7`` is fold 3 of 5 and fold 7 of 10, from 0."""
 
 
@@ -401,7 +401,7 @@ def _row(dataset: str, record: ImageRecord, found: Fingerprint, identities: Iden
         "device": record.device,
         "birads": record.birads,
         "pixel_spacing_mm": record.pixel_spacing_mm,
-        "official_folds": FOLDS_SEPARATOR.join(f"{n}:{fold}" for n, fold in record.official_folds) or None,
+        "official_folds": _FOLDS_SEPARATOR.join(f"{n}:{fold}" for n, fold in record.official_folds) or None,
         "exclude_reason": None,
     }
 

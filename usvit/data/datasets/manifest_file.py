@@ -88,7 +88,7 @@ def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) 
                     f"data.{key} cannot be used with a manifest, for which it is already fixed. Pass the images "
                     "(--dataset), or write another manifest with 'usvit data prepare'."
                 )
-        manifest = with_descriptions(read_manifest(Path(data.manifest), roots, keep_ids=data.keep_ids), progress)
+        manifest = _with_descriptions(read_manifest(Path(data.manifest), roots, keep_ids=data.keep_ids), progress)
         if set(data.dataset.split("+")) != set(manifest.roots):
             held = "+".join(manifest.roots)
             raise UsvitError(f"data.dataset is {data.dataset}, but the manifest {data.manifest} contains {held}.")
@@ -171,7 +171,7 @@ def descriptions_of(table: pd.DataFrame, source: Path) -> dict[str, CompactDescr
     return found
 
 
-def with_descriptions(manifest: Manifest, progress: Progress) -> Manifest:
+def _with_descriptions(manifest: Manifest, progress: Progress) -> Manifest:
     """Describe the usable images without a description.
 
     Raises:

@@ -30,7 +30,7 @@ from usvit.records.values import SkippedFile
 
 
 @dataclass(frozen=True)
-class CardCounts:
+class _CardCounts:
     """Counts of what was found of one data set."""
 
     images: int
@@ -41,13 +41,13 @@ class CardCounts:
     """Number of different patient ids."""
 
 
-def count(table: pd.DataFrame, card: DataCard) -> CardCounts:
+def count(table: pd.DataFrame, card: DataCard) -> _CardCounts:
     """Count the rows of one data set in the table of a manifest, including excluded ones."""
     rows = table[table.dataset == card.name]
     found = {str(label): int(n) for label, n in rows.label.value_counts().items()}
     classes = {label: found.get(label, 0) for label in (*card.classes, *sorted(set(found) - set(card.classes)))}
     masks = sum(len(mask_names(cell)) for cell in rows.mask_path)
-    return CardCounts(len(rows), classes, masks, rows.patient_id.nunique())
+    return _CardCounts(len(rows), classes, masks, rows.patient_id.nunique())
 
 
 def check_against_card(table: pd.DataFrame, card: DataCard) -> list[str]:

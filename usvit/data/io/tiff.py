@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from usvit.data.io.bad_image import BadImage, refuse_size
 from usvit.data.io.grey_levels import DeepFrame
 
-MAX_PAGES = 100_000
+_MAX_PAGES = 100_000
 _MAX_ENTRIES = 1000
 """Entries of a directory; a page has about 20."""
 _MAX_VALUES = 768
@@ -32,7 +32,7 @@ _DEPTHS = {1: (10, 12, 14, 16, 32), _SIGNED: (8, 16, 32), _FLOATING: (32, 64)}
 
 
 @dataclass(frozen=True)
-class TiffPage:
+class _TiffPage:
     """Layout of one page."""
 
     number: int
@@ -63,7 +63,7 @@ class TiffPage:
         return bytes(self.colours[level + part * count] for level in range(count) for part in range(3))
 
 
-def read_pages(path: Path, file: BinaryIO) -> list[TiffPage]:
+def read_pages(path: Path, file: BinaryIO) -> list[_TiffPage]:
     """Read the layout of all pages that are pictures.
 
     Args:
@@ -82,7 +82,7 @@ def read_pages(path: Path, file: BinaryIO) -> list[TiffPage]:
     return [page for page in pages if page.is_picture] or pages
 
 
-def decode_page(path: Path, data: bytes | NDArray[np.uint8], page: TiffPage) -> DeepFrame:
+def decode_page(path: Path, data: bytes | NDArray[np.uint8], page: _TiffPage) -> DeepFrame:
     """Decode a page that ``is_deep``; the orientation is applied.
 
     Args:
@@ -110,14 +110,14 @@ def decode_page(path: Path, data: bytes | NDArray[np.uint8], page: TiffPage) -> 
     return DeepFrame(values, page.bits, stated, page.photometric == _WHITE_IS_ZERO)
 
 
-def unsupported(path: Path, page: TiffPage) -> BadImage:
+def unsupported(path: Path, page: _TiffPage) -> BadImage:
     """Return the error for a page whose layout is not supported."""
     kind = {_SIGNED: " signed", _FLOATING: " floating-point"}.get(page.sample_format, "")
     reason = f"its{kind} pixels of {page.samples} x {page.bits} bits (photometric {page.photometric}) are not supported"
     return BadImage(path, f"{reason}; save it with 8 bits, grey or RGB", "unsupported_pixels")
 
 
-def _by_opencv(path: Path, page: TiffPage, buffer: NDArray[np.uint8]) -> NDArray[Any]:
+def _by_opencv(path: Path, page: _TiffPage, buffer: NDArray[np.uint8]) -> NDArray[Any]:
     try:
         if page.number == 0:
             found = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
@@ -132,19 +132,19 @@ def _by_opencv(path: Path, page: TiffPage, buffer: NDArray[np.uint8]) -> NDArray
     return values if page.samples == 1 else np.ascontiguousarray(values[..., 2::-1])  # from BGR or BGRA
 
 
-def _pages(path: Path, file: BinaryIO) -> list[TiffPage]:
+def _pages(path: Path, file: BinaryIO) -> list[_TiffPage]:
     file.seek(0)
     head = file.read(16)
     order = "<" if head[:2] == b"II" else ">"
     big = struct.unpack_from(f"{order}H", head, 2)[0] == 43
     (place,) = struct.unpack_from(f"{order}Q" if big else f"{order}I", head, 8 if big else 4)
-    pages: list[TiffPage] = []
+    pages: list[_TiffPage] = []
     seen: set[int] = set()
     while place:
         if place in seen:  # some writers let the last page refer to the first one
             break
-        if len(pages) >= MAX_PAGES:
-            raise BadImage(path, f"it has more than {MAX_PAGES:,} pages", "too_large")
+        if len(pages) >= _MAX_PAGES:
+            raise BadImage(path, f"it has more than {_MAX_PAGES:,} pages", "too_large")
         seen.add(place)
         entries, place = _directory(path, file, place, order, big)
         pages.append(_page(len(pages), entries))
@@ -176,13 +176,13 @@ def _directory(path: Path, file: BinaryIO, place: int, order: str, big: bool) ->
     return found, following
 
 
-def _page(number: int, entries: dict[int, tuple[int, ...]]) -> TiffPage:
+def _page(number: int, entries: dict[int, tuple[int, ...]]) -> _TiffPage:
     def first(tag: int, default: int) -> int:
         return (entries.get(tag) or (default,))[0]
 
     bits = set(entries.get(_BITS) or (1,))
     formats = set(entries.get(_FORMAT) or (1,))
-    return TiffPage(
+    return _TiffPage(
         number=number,
         width=first(_WIDTH, 0),
         height=first(_HEIGHT, 0),

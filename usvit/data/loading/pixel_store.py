@@ -24,7 +24,7 @@ from usvit.files import disk_errors
 from usvit.progress import Progress, task
 from usvit.resources import free_memory, usable_cores
 
-FREE_SHARE = 0.5
+_FREE_SHARE = 0.5
 """Share of the free memory that the pixels may take; the network, its optimizer and other processes need the rest."""
 
 
@@ -72,7 +72,7 @@ class PixelStore:
         Args:
             manifest: the images.
             preprocessing: size of the images, and how they are resized.
-            memory_gb: limit for ``pixels`` in memory, in GB; a lower limit is ``FREE_SHARE`` of the free memory.
+            memory_gb: limit for ``pixels`` in memory, in GB; a lower limit is ``_FREE_SHARE`` of the free memory.
             folder: folder of the memory-mapped file.
             progress: shown while files are decoded.
             with_lesions: read the masks too, so that augmentation keeps the lesions in view.
@@ -134,14 +134,14 @@ def pixel_array(shape: tuple[int, ...], limit: float, folder: Path) -> UInt8:
 
     Args:
         shape: shape of the array.
-        limit: limit for the array in memory, in bytes; a lower limit is ``FREE_SHARE`` of the free memory.
+        limit: limit for the array in memory, in bytes; a lower limit is ``_FREE_SHARE`` of the free memory.
         folder: folder of the file.
 
     Raises:
         UsvitError: There is no space for the file.
     """
     free, size = free_memory(), int(np.prod(shape, dtype=np.int64))
-    if size <= (limit if free is None else min(limit, FREE_SHARE * free)):
+    if size <= (limit if free is None else min(limit, _FREE_SHARE * free)):
         return np.empty(shape, dtype=np.uint8)
     with disk_errors(folder), tempfile.TemporaryFile(dir=folder) as file:
         reserve(file.fileno(), size)

@@ -13,30 +13,30 @@ from usvit.data.near_duplicates.description import BITS, CHANGES, SCALE_STEPS, D
 
 TABLES = 8
 """Number of selections of bits of the hash. Two landmarks are compared if they agree in all bits of one selection."""
-MIN_KEY_BITS = 16
-MAX_KEY_BITS = 26
-EXTRA_BITS = 9
-"""The number of selected bits is log2 of the number of images plus ``EXTRA_BITS``, between the two bounds above. The
+_MIN_KEY_BITS = 16
+_MAX_KEY_BITS = 26
+_EXTRA_BITS = 9
+"""The number of selected bits is log2 of the number of images plus ``_EXTRA_BITS``, between the two bounds above. The
 number of chance agreements per image is then nearly independent of the size of the set, and the time grows no faster
 than the set."""
 MAX_BITS = 10
 """Bits of 48 in which the whole hashes of one landmark may differ. 1 in 3,000 pairs of different landmarks passes."""
-MAX_REST = 0.28
+_MAX_REST = 0.28
 """Share of the bits outside the selection in which two compared landmarks may differ: 9 bits in small sets and 7 in
 large ones, where more bits are selected. With one fixed number, more chance agreements would pass in large sets."""
 MAX_NEIGHBOURS = 12
 """Number of equal keys with which each key is compared. Without a bound, one key that all images share would cause all
 images to be compared with all others. Near-duplicates stay connected: each is compared with the next ones, and those
 with the next."""
-MAX_EQUAL = 64
+_MAX_EQUAL = 64
 """Number of equal keys of the few images with which each key of the many is compared."""
-MAX_TURN = 0.45
+_MAX_TURN = 0.45
 """Radians by which the rotation of two landmarks may differ; directions are found to about a tenth of that."""
 MAX_SCALE_RATIO = 1.5
 """Factor by which the scaling of two landmarks may differ, since pictures are also stretched along one axis."""
 
-Int32 = NDArray[np.int32]
-Hits = tuple[Int32, Int32, NDArray[np.uint8]]
+_Int32 = NDArray[np.int32]
+_Hits = tuple[_Int32, _Int32, NDArray[np.uint8]]
 """(n,) landmarks of one image, (n,) similar landmarks of another, and (n,) the change between the two."""
 Float64 = NDArray[np.float64]
 
@@ -95,7 +95,7 @@ def find_candidates_between(
 
 
 def _key_bits(images: int) -> int:
-    return int(np.clip(np.ceil(np.log2(max(images, 1))) + EXTRA_BITS, MIN_KEY_BITS, MAX_KEY_BITS))
+    return int(np.clip(np.ceil(np.log2(max(images, 1))) + _EXTRA_BITS, _MIN_KEY_BITS, _MAX_KEY_BITS))
 
 
 def _keys(hashes: UInt64, table: int, bits: int) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
@@ -119,13 +119,13 @@ def _keys(hashes: UInt64, table: int, bits: int) -> tuple[NDArray[np.uint32], ND
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio (Knuth 6.4); integer multiplication wraps around
 
 
-def _sorted(keys: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], Int32]:
+def _sorted(keys: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], _Int32]:
     """Sort keys stably; return them and the place where each was. Places have 32 bits: enough for 16 million images."""
     both = np.sort(keys.astype(np.uint64) << np.uint64(32) | np.arange(len(keys), dtype=np.uint64))
     return (both >> np.uint64(32)).astype(np.uint32), (both & np.uint64(2**32 - 1)).astype(np.int32)
 
 
-def _meetings(landmarks: Landmarks, table: int, bits: int) -> Iterator[Hits]:
+def _meetings(landmarks: Landmarks, table: int, bits: int) -> Iterator[_Hits]:
     """Yield similar landmarks of different images; each is compared with the next ``MAX_NEIGHBOURS`` of its key."""
     keys, change = _keys(landmarks.hash, table, bits)
     keys, order = _sorted(keys)
@@ -144,8 +144,8 @@ def _meetings(landmarks: Landmarks, table: int, bits: int) -> Iterator[Hits]:
         yield order[here[alike]], order[there[alike]], by[alike]
 
 
-def _meetings_between(ours: Landmarks, theirs: Landmarks, table: int, bits: int) -> Hits:
-    """Return similar landmarks of two sets; each of theirs is compared with the first ``MAX_EQUAL`` of its key."""
+def _meetings_between(ours: Landmarks, theirs: Landmarks, table: int, bits: int) -> _Hits:
+    """Return similar landmarks of two sets; each of theirs is compared with the first ``_MAX_EQUAL`` of its key."""
     keys, change = _keys(ours.hash, table, bits)
     keys, order = _sorted(keys)
     present = np.zeros(2**22, dtype=np.bool_)
@@ -153,7 +153,7 @@ def _meetings_between(ours: Landmarks, theirs: Landmarks, table: int, bits: int)
     others, other_change = _keys(theirs.hash, table, bits)
     where = np.flatnonzero(present[others >> np.uint32(10)]).astype(np.int32)
     low = np.searchsorted(keys, others[where], side="left")
-    count = np.minimum(np.searchsorted(keys, others[where], side="right") - low, MAX_EQUAL)
+    count = np.minimum(np.searchsorted(keys, others[where], side="right") - low, _MAX_EQUAL)
     within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     a, b = order[np.repeat(low, count) + within], np.repeat(where, count)
     by = change[a] ^ other_change[b]
@@ -163,11 +163,11 @@ def _meetings_between(ours: Landmarks, theirs: Landmarks, table: int, bits: int)
 
 def _alike(ours: UInt64, theirs: UInt64, change: NDArray[np.uint8], bits: int) -> NDArray[np.bool_]:
     """Return (n,) bool, True if the whole hashes agree, given that they are equal in ``bits`` bits."""
-    at_most = int(np.ceil(MAX_REST * (BITS - bits)))
+    at_most = int(np.ceil(_MAX_REST * (BITS - bits)))
     return np.asarray(np.bitwise_count(ours ^ theirs ^ CHANGES[change]) <= at_most)
 
 
-def _joined(hits: Sequence[Hits]) -> Hits:
+def _joined(hits: Sequence[_Hits]) -> _Hits:
     a, b, change = (np.concatenate(columns) for columns in zip(*hits, strict=True))
     return a, b, change
 
@@ -208,11 +208,13 @@ def consistent(a: Float64, b: Float64, other_a: Float64, other_b: Float64) -> ND
     return np.asarray(
         (np.hypot(error_x, error_y) <= (6 + 0.25 * np.hypot(dx, dy)) * np.maximum(scale, 0.5))
         & (np.abs(other_b[..., 2] - other_a[..., 2] - growth) < np.log(MAX_SCALE_RATIO))
-        & (np.abs((turned + np.pi) % (2 * np.pi) - np.pi) < MAX_TURN)
+        & (np.abs((turned + np.pi) % (2 * np.pi) - np.pi) < _MAX_TURN)
     )
 
 
-def _arranged(ours: Landmarks, a: Int32, theirs: Landmarks, b: Int32, change: NDArray[np.uint8]) -> list[CandidatePair]:
+def _arranged(
+    ours: Landmarks, a: _Int32, theirs: Landmarks, b: _Int32, change: NDArray[np.uint8]
+) -> list[CandidatePair]:
     """Return pairs of images with two hits that agree on one transform between the images."""
     code = (ours.view[a].astype(np.int64) * theirs.views + theirs.view[b]) * len(CHANGES) + change
     order = np.argsort(code)

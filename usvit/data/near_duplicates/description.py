@@ -25,9 +25,9 @@ SCALES = ((1.9, 3.2, 0.45), (3.2, 6.4, 0.35), (6.4, 30.0, 0.20))
 all landmarks would be small ones, which a picture at a third of the size does not show."""
 SCALE_STEPS = 16
 """Steps per octave in which a scale is stored."""
-NORMAL_SIGMA = 14.0
+_NORMAL_SIGMA = 14.0
 """Standard deviation, in pixels of the working image, of the window in which mean and contrast are normalised."""
-NOISE_FLOOR = 4.0
+_NOISE_FLOOR = 4.0
 """Grey levels; weaker structure is not amplified."""
 MIN_SLOPE = 0.6
 """Grey levels per pixel of the working image; smaller slopes count as flat."""
@@ -36,7 +36,7 @@ MIN_TEXTURED = 0.7
 the same in images of different patients, and lie on flat ground."""
 PATCH = 5.0
 """Half the side of a landmark's surroundings, in standard deviations of the blob."""
-LETTER = 1.0
+_LETTER = 1.0
 """Heights of a letter; in the surroundings of a blob wider than this, a letter is only a speck."""
 GRID = 16
 """Samples along a side of the surroundings."""
@@ -91,8 +91,8 @@ def _described(image: WorkingImage, at_most: int) -> tuple[UInt8, UInt64]:
 def normalised(grey: UInt8) -> Float32:
     """Normalise the local mean and contrast, so that gain, gamma and brightness do not matter."""
     image = grey.astype(np.float32)
-    high = image - _blur(image, NORMAL_SIGMA)
-    return np.asarray(high / (np.sqrt(_blur(high**2, NORMAL_SIGMA)) + NOISE_FLOOR), dtype=np.float32)
+    high = image - _blur(image, _NORMAL_SIGMA)
+    return np.asarray(high / (np.sqrt(_blur(high**2, _NORMAL_SIGMA)) + _NOISE_FLOOR), dtype=np.float32)
 
 
 def _blur(image: Float32, sigma: float) -> Float32:
@@ -148,7 +148,7 @@ def _shows_letters(blobs: Float32, letters: Float32) -> NDArray[np.bool_]:
     x, y, scale = blobs[:, :3].T[:, :, None]
     left, top, right, bottom = letters.T
     away = np.hypot(np.maximum(np.maximum(left - x, x - right), 0), np.maximum(np.maximum(top - y, y - bottom), 0))
-    return np.asarray(((away < PATCH * scale) & (scale < LETTER * (bottom - top))).any(axis=1))
+    return np.asarray(((away < PATCH * scale) & (scale < _LETTER * (bottom - top))).any(axis=1))
 
 
 def _hashes(normal: Float32, landmarks: Float32) -> UInt64:

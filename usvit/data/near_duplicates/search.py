@@ -19,12 +19,12 @@ MIN_LANDMARKS = 6
 MIN_SIMILARITY = 0.10
 """Least share of squares in which a landmark fits, of the squares with landmarks that both images show."""
 MIN_SPREAD, MIN_SPREAD_OF_MANY = 0.4, 0.2
-"""Least ``Fit.spread``, for fewer landmarks than ``MANY_LANDMARKS`` and for others. A logo or an inset that two images
+"""Least ``Fit.spread``, for fewer landmarks than ``_MANY_LANDMARKS`` and for others. A logo or an inset that two images
 share fits only in one corner."""
-MANY_LANDMARKS = 10
+_MANY_LANDMARKS = 10
 """Squares. In a noisy near-duplicate, landmarks are found only where structure is strong; a small inset has no room for
 this many."""
-MIN_TURN = 10.0
+_MIN_TURN = 10.0
 """Smallest rotation of a near-duplicate that is called turned, in degrees."""
 ENOUGH_NEAR_DUPLICATES = 16
 """Two images are not compared if each has this many near-duplicates and they have one in common. Otherwise every frame
@@ -41,7 +41,7 @@ class NearDuplicate:
     """Share of the common landmarks that fit, from ``MIN_SIMILARITY`` to 1 (identical pixels)."""
     kind: str
     """``identical``: equal pixels. ``same frame``: stored again, cropped, on a canvas, beside another view, resized,
-    stretched, annotated, or a neighbouring frame of a sweep. ``turned``: by ``MIN_TURN`` degrees or more. ``flipped``:
+    stretched, annotated, or a neighbouring frame of a sweep. ``turned``: by ``_MIN_TURN`` degrees or more. ``flipped``:
     mirrored, left to right or upside down. ``inverted``: black and white exchanged, flipped or not."""
 
 
@@ -148,7 +148,7 @@ def clusters(n: int, pairs: Sequence[NearDuplicate]) -> NDArray[np.int64]:
 
 
 def _near_duplicate(first: int, second: int, found: Fit, change: int) -> NearDuplicate | None:
-    least = MIN_SPREAD if found.landmarks < MANY_LANDMARKS else MIN_SPREAD_OF_MANY
+    least = MIN_SPREAD if found.landmarks < _MANY_LANDMARKS else MIN_SPREAD_OF_MANY
     if found.landmarks < MIN_LANDMARKS or found.share < MIN_SIMILARITY or found.spread < least:
         return None
     if change >= 2:
@@ -156,5 +156,5 @@ def _near_duplicate(first: int, second: int, found: Fit, change: int) -> NearDup
     elif change == 1:
         kind = "flipped"
     else:
-        kind = "turned" if abs(found.turn) >= MIN_TURN else "same frame"
+        kind = "turned" if abs(found.turn) >= _MIN_TURN else "same frame"
     return NearDuplicate(first, second, round(found.share, 3), kind)

@@ -13,15 +13,15 @@ from usvit.data.io import UInt8
 from usvit.data.near_duplicates.candidates import MAX_BITS, MAX_SCALE_RATIO, CandidatePair, changed, consistent
 from usvit.data.near_duplicates.description import CHANGES, Description, UInt64
 
-MAX_MATCHES = 80
+_MAX_MATCHES = 80
 """Maximum number of matched landmarks that are used, best first."""
-MAX_TRIES = 3
+_MAX_TRIES = 3
 """Number of transforms between the images that are refined: those on which most landmarks agree roughly."""
-MAX_ERROR = 4.0
+_MAX_ERROR = 4.0
 """Maximum distance of a landmark from its expected place, in pixels of the working image (perspective, rounding)."""
-MAX_STRETCH = 2.2
+_MAX_STRETCH = 2.2
 """Maximum stretch of one axis relative to the other."""
-CELL = 24
+_CELL = 24
 """Side of a square in pixels of the working image; landmarks in one square count once."""
 
 Float64 = NDArray[np.float64]
@@ -32,7 +32,7 @@ class Fit:
     """Agreement of the landmarks of two images."""
 
     landmarks: int
-    """Number of squares of ``CELL`` pixels with a landmark that fits."""
+    """Number of squares of ``_CELL`` pixels with a landmark that fits."""
     share: float
     """Share of squares with a landmark that fits, of the squares with landmarks that both images show; in [0, 1]."""
     spread: float
@@ -42,7 +42,7 @@ class Fit:
     """Rotation of the second image relative to the first, in degrees from -180 to 180."""
 
 
-NO_FIT = Fit(0, 0.0, 0.0, 0.0)
+_NO_FIT = Fit(0, 0.0, 0.0, 0.0)
 
 
 def fit(first: Description, second: Description, candidate: CandidatePair) -> Fit:
@@ -58,14 +58,14 @@ def fit(first: Description, second: Description, candidate: CandidatePair) -> Fi
     bits = np.bitwise_count(hashes[:, None] ^ (other_hashes ^ CHANGES[candidate.change]))
     i, j = np.nonzero(bits <= MAX_BITS)
     if len(i) < 3:
-        return NO_FIT
-    best = np.argsort(bits[i, j], kind="stable")[:MAX_MATCHES]
+        return _NO_FIT
+    best = np.argsort(bits[i, j], kind="stable")[:_MAX_MATCHES]
     i, j = i[best], j[best]
     all_a, all_b = changed(landmarks, 0), changed(other_landmarks, candidate.change)
     a, b = all_a[i], all_b[j]
     agree = consistent(a[:, None], b[:, None], a[None], b[None]).sum(axis=1)
-    found = NO_FIT
-    for start in np.argsort(-agree, kind="stable")[:MAX_TRIES]:
+    found = _NO_FIT
+    for start in np.argsort(-agree, kind="stable")[:_MAX_TRIES]:
         if agree[start] < 3:
             break
         inliers, matrix = _refined(a, b, consistent(a[start], b[start], a, b))
@@ -93,11 +93,11 @@ def _refined(a: Float64, b: Float64, agree: NDArray[np.bool_]) -> tuple[NDArray[
             return none, matrix
         matrix = _affine(a[inliers], b[inliers])
         stretch = np.linalg.svd(matrix[:2], compute_uv=False)
-        if np.linalg.det(matrix[:2]) <= 0 or stretch[0] > MAX_STRETCH * stretch[1]:
+        if np.linalg.det(matrix[:2]) <= 0 or stretch[0] > _MAX_STRETCH * stretch[1]:
             return none, matrix
         scale = np.sqrt(stretch[0] * stretch[1])
         error = np.linalg.norm(places @ matrix - b[:, :2], axis=1)
-        near = error <= (MAX_ERROR if step > 1 else 2 * MAX_ERROR) * max(scale, 0.5)
+        near = error <= (_MAX_ERROR if step > 1 else 2 * _MAX_ERROR) * max(scale, 0.5)
         inliers = np.flatnonzero(near & (np.abs(b[:, 2] - a[:, 2] - np.log(scale)) < np.log(MAX_SCALE_RATIO)))
     return inliers, matrix
 
@@ -140,5 +140,5 @@ def _scatter(landmarks: Float64) -> float:
 
 
 def _cells(landmarks: Float64) -> NDArray[np.int64]:
-    across, down = (landmarks[:, :2] // CELL).astype(np.int64).T
+    across, down = (landmarks[:, :2] // _CELL).astype(np.int64).T
     return np.unique(down * 1000 + across)

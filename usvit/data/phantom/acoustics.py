@@ -15,9 +15,9 @@ from usvit.data.phantom.device import Scanner
 from usvit.data.phantom.fields import Field, Grid
 from usvit.data.phantom.tissue import ATTENUATION, TissueMaps
 
-AXIAL_SAMPLES = 2  # per cell of the tissue maps, because the pulse is shorter than the beam is wide
-SHADOW_BLUR_MM = 0.5  # part of the aperture sees past the edge of an attenuating body
-GLAND_GREY = 0.56  # of the dynamic range, where fibroglandular tissue is shown at perfect gain
+_AXIAL_SAMPLES = 2  # per cell of the tissue maps, because the pulse is shorter than the beam is wide
+_SHADOW_BLUR_MM = 0.5  # part of the aperture sees past the edge of an attenuating body
+_GLAND_GREY = 0.56  # of the dynamic range, where fibroglandular tissue is shown at perfect gain
 
 
 def scatterers(
@@ -84,7 +84,7 @@ def round_trip_loss_db(attenuation: Field, grid: Grid, frequency_mhz: float) -> 
     """
     step_cm = grid.spacing_mm / 10
     loss = 2 * frequency_mhz * step_cm * np.cumsum(attenuation, axis=0)
-    return gaussian_filter1d(loss, SHADOW_BLUR_MM / grid.spacing_mm, axis=1, mode="nearest").astype(np.float32)
+    return gaussian_filter1d(loss, _SHADOW_BLUR_MM / grid.spacing_mm, axis=1, mode="nearest").astype(np.float32)
 
 
 def time_gain_db(device: Scanner, grid: Grid) -> Field:
@@ -112,16 +112,16 @@ def envelope(maps: TissueMaps, contact_loss_db: Field, device: Scanner, grid: Gr
     Returns:
         (H, W) float32 >= 0; fibroglandular tissue has a root mean square near 1.
     """
-    fine_mm = grid.spacing_mm / AXIAL_SAMPLES
+    fine_mm = grid.spacing_mm / _AXIAL_SAMPLES
     sigma_z = device.axial_sigma_mm / fine_mm
-    depth = np.repeat(grid.axis_mm, AXIAL_SAMPLES)
+    depth = np.repeat(grid.axis_mm, _AXIAL_SAMPLES)
     sigma_x = device.lateral_sigma_mm(depth) / grid.spacing_mm
     gain_db = time_gain_db(device, grid)
     loss_db = round_trip_loss_db(maps.attenuation, grid, device.frequency_mhz) + contact_loss_db
-    level = _amplitude(np.repeat(maps.echo_db - loss_db, AXIAL_SAMPLES, axis=0))
-    gain = _amplitude(np.repeat(gain_db, AXIAL_SAMPLES))[:, None]
+    level = _amplitude(np.repeat(maps.echo_db - loss_db, _AXIAL_SAMPLES, axis=0))
+    gain = _amplitude(np.repeat(gain_db, _AXIAL_SAMPLES))[:, None]
     noise = np.float32(10 ** (-(gain_db[-1] + device.penetration_db) / 20) / np.sqrt(2))
-    density = np.repeat(maps.density, AXIAL_SAMPLES, axis=0)
+    density = np.repeat(maps.density, _AXIAL_SAMPLES, axis=0)
 
     total = np.zeros_like(level)
     for _ in range(device.looks):
@@ -129,13 +129,13 @@ def envelope(maps: TissueMaps, contact_loss_db: Field, device: Scanner, grid: Gr
         hiss = rng.standard_normal((2, *level.shape), dtype=np.float32)
         echo += noise * (hiss[0] + 1j * hiss[1])
         total += np.abs(blur_axial(echo, sigma_z)) * gain
-    return (total / device.looks).reshape(grid.pixels, AXIAL_SAMPLES, grid.pixels).mean(axis=1)
+    return (total / device.looks).reshape(grid.pixels, _AXIAL_SAMPLES, grid.pixels).mean(axis=1)
 
 
 def log_compress(echo: Field, device: Scanner) -> Field:
     """Map an envelope to the dynamic range of the device; return (H, W) float32 in [0, 1]."""
     level_db = 20 * np.log10(np.maximum(echo, 1e-9)) + device.gain_db
-    return np.clip(GLAND_GREY + level_db / device.dynamic_range_db, 0, 1).astype(np.float32)
+    return np.clip(_GLAND_GREY + level_db / device.dynamic_range_db, 0, 1).astype(np.float32)
 
 
 def _amplitude(level_db: Field) -> Field:

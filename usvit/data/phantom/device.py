@@ -8,10 +8,10 @@ import numpy as np
 
 from usvit.errors import UsvitError, unknown
 
-SOUND_SPEED_MM_PER_US = 1.54  # in soft tissue, as scanners assume
+_SOUND_SPEED_MM_PER_US = 1.54  # in soft tissue, as scanners assume
 FWHM = 2.3548  # full width at half maximum of a Gaussian, in standard deviations
 
-CHOOSABLE: Mapping[str, tuple[float, float]] = {
+_CHOOSABLE: Mapping[str, tuple[float, float]] = {
     "frequency_mhz": (3, 18),
     "depth_mm": (20, 60),
     "looks": (1, 8),
@@ -45,7 +45,7 @@ class Scanner:
 
     @property
     def wavelength_mm(self) -> float:
-        return SOUND_SPEED_MM_PER_US / self.frequency_mhz
+        return _SOUND_SPEED_MM_PER_US / self.frequency_mhz
 
     @property
     def axial_sigma_mm(self) -> float:
@@ -82,7 +82,7 @@ def sample_device(rng: np.random.Generator) -> Scanner:
 
 
 def parse_scanner(text: str) -> dict[str, float]:
-    """Parse ``frequency_mhz=7,gain_db=6`` into settings of a scanner, in the order of ``CHOOSABLE``.
+    """Parse ``frequency_mhz=7,gain_db=6`` into settings of a scanner, in the order of ``_CHOOSABLE``.
 
     Raises:
         UsvitError: A setting is unknown, named twice, not a number, or outside its limits.
@@ -90,11 +90,11 @@ def parse_scanner(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = (word.strip() for word in part.partition("="))
-        if name not in CHOOSABLE:
-            raise unknown("setting of the phantom's scanner:", name, CHOOSABLE, "Example: frequency_mhz=7,gain_db=6.")
+        if name not in _CHOOSABLE:
+            raise unknown("setting of the phantom's scanner:", name, _CHOOSABLE, "Example: frequency_mhz=7,gain_db=6.")
         if name in found:
             raise UsvitError(f"The phantom's scanner has {name} twice. Name each setting once.")
-        low, high = CHOOSABLE[name]
+        low, high = _CHOOSABLE[name]
         try:
             number = float(value)
         except ValueError:
@@ -105,7 +105,7 @@ def parse_scanner(text: str) -> dict[str, float]:
                 f"The phantom's scanner has {name}={value or '(nothing)'}; it must be {kind}, {low} to {high}."
             )
         found[name] = number
-    return {name: found[name] for name in CHOOSABLE if name in found}
+    return {name: found[name] for name in _CHOOSABLE if name in found}
 
 
 def with_settings(scanner: Scanner, settings: Mapping[str, float]) -> Scanner:

@@ -12,13 +12,13 @@ from usvit.data.phantom.tissue import ATTENUATION, TissueMaps
 
 # Placement as fractions of the field of view, with the same distribution for both classes. The bounds keep the largest
 # and most irregular outline inside the image, with tissue below it for the shadow.
-DIAMETER = (0.17, 0.33)  # of the disc of equal area
-CENTRE_DEPTH = (0.34, 0.52)
-CENTRE_ACROSS = (0.34, 0.66)
+_DIAMETER = (0.17, 0.33)  # of the disc of equal area
+_CENTRE_DEPTH = (0.34, 0.52)
+_CENTRE_ACROSS = (0.34, 0.66)
 
 HARMONICS = np.arange(2, 8)  # bumps round the outline: 2 is oval, 7 is microlobulated
-SPICULES = (7, 15)  # how many, whatever their length
-HALO_MM = 0.9  # half-width of the echogenic rim
+_SPICULES = (7, 15)  # how many, whatever their length
+_HALO_MM = 0.9  # half-width of the echogenic rim
 ANGLES = 1440  # samples of the outline
 
 
@@ -51,16 +51,16 @@ def sample_lesion(rng: np.random.Generator, malignant: bool) -> Lesion:
     """
     weights = np.abs(rng.standard_normal(HARMONICS.size)) / HARMONICS**0.5
     return Lesion(
-        diameter=rng.uniform(*DIAMETER),
-        depth=rng.uniform(*CENTRE_DEPTH),
-        across=rng.uniform(*CENTRE_ACROSS),
+        diameter=rng.uniform(*_DIAMETER),
+        depth=rng.uniform(*_CENTRE_DEPTH),
+        across=rng.uniform(*_CENTRE_ACROSS),
         rotation=rng.normal(0, 0.12),
         density=rng.uniform(2, 10),
         phases=tuple(rng.uniform(0, 2 * np.pi, HARMONICS.size)),
         weights=tuple(weights / np.sqrt(np.sum(weights**2) / 2)),
         spicules=tuple(
             (rng.uniform(0, 2 * np.pi), rng.uniform(0.05, 0.12), rng.uniform(0.5, 1.0))
-            for _ in range(rng.integers(*SPICULES))
+            for _ in range(rng.integers(*_SPICULES))
         ),
         signs=sample_signs(rng, malignant),
     )
@@ -117,11 +117,11 @@ def insert(lesion: Lesion, maps: TissueMaps, grid: Grid, rng: np.random.Generato
     """
     inside_texture = smooth_noise(rng, grid, (0.8, 1.1))
     edge_texture = smooth_noise(rng, grid, (0.4, 0.5))
-    distance = distance_to_margin(lesion, grid)
+    distance = _distance_to_margin(lesion, grid)
     signs = lesion.signs
     ragged = distance + 0.35 * np.float32(signs.margin) * edge_texture
     inside = expit(-4 * ragged / np.float32(signs.margin))
-    halo = np.exp(-0.5 * ((distance - HALO_MM) / HALO_MM) ** 2) * (1 - inside)
+    halo = np.exp(-0.5 * ((distance - _HALO_MM) / _HALO_MM) ** 2) * (1 - inside)
 
     maps.echo_db += np.float32(signs.halo) * halo
     maps.echo_db += inside * (signs.echo + signs.heterogeneity * inside_texture - maps.echo_db)
@@ -130,7 +130,7 @@ def insert(lesion: Lesion, maps: TissueMaps, grid: Grid, rng: np.random.Generato
     return distance < 0
 
 
-def distance_to_margin(lesion: Lesion, grid: Grid) -> Field:
+def _distance_to_margin(lesion: Lesion, grid: Grid) -> Field:
     """Return (H, W) distances to the margin in mm along the ray from the centre, negative inside."""
     down = grid.axis_mm[:, None] - np.float32(lesion.depth * grid.extent_mm)
     across = grid.axis_mm[None, :] - np.float32(lesion.across * grid.extent_mm)

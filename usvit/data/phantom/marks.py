@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from usvit.data.phantom.lesion import ANGLES, Lesion, outline
 
 Grey = NDArray[np.uint8]
-REFERENCE_SIZE = 256  # px; the marks are designed for this size and grow with the image
+_REFERENCE_SIZE = 256  # px; the marks are designed for this size and grow with the image
 INK = 255
 
 
@@ -24,7 +24,7 @@ def burn_text(image: Grey, frequency_mhz: float, rng: np.random.Generator) -> Gr
     text = f"BREAST {rng.choice(['L', 'R'])} {rng.integers(1, 13)} o'clock  {frequency_mhz:.1f} MHz"
     line = text_line(text, image.shape[0])
     canvas = Image.fromarray(image)
-    margin = round(4 * image.shape[0] / REFERENCE_SIZE)
+    margin = round(4 * image.shape[0] / _REFERENCE_SIZE)
     left = margin if rng.random() < 0.5 else canvas.width - line.width - margin
     top = margin if rng.random() < 0.5 else canvas.height - line.height - margin
     # The line is its own mask: bright letters without a box, as scanners burn them in.
@@ -39,7 +39,7 @@ def text_line(text: str, height: int) -> Image.Image:
     box = font.getbbox(text)
     line = Image.new("L", (int(box[2]) + 2, int(box[3]) + 2))
     ImageDraw.Draw(line).text((1, 1), text, fill=INK, font=font)
-    scale = height / REFERENCE_SIZE
+    scale = height / _REFERENCE_SIZE
     return line.resize((max(1, round(line.width * scale)), max(1, round(line.height * scale))))
 
 
@@ -56,7 +56,7 @@ def burn_calipers(image: Grey, lesion: Lesion) -> Grey:
     longest = int(np.argmax(radius + np.roll(radius, -half)))
     canvas = Image.fromarray(image)
     draw = ImageDraw.Draw(canvas)
-    arm = max(2, round(4 * size / REFERENCE_SIZE))
+    arm = max(2, round(4 * size / _REFERENCE_SIZE))
     for start in (longest, longest + quarter):
         ends = [_point(lesion, radius, start % ANGLES, size), _point(lesion, radius, (start + half) % ANGLES, size)]
         for x, y in ends:
@@ -79,7 +79,7 @@ def near_duplicate(image: Grey, mask: NDArray[np.bool_], rng: np.random.Generato
     Returns:
         Image and mask of the same shapes.
     """
-    reach = max(1, round(3 * image.shape[0] / REFERENCE_SIZE))
+    reach = max(1, round(3 * image.shape[0] / _REFERENCE_SIZE))
     down, across = rng.integers(-reach, reach + 1, 2)
     shifted = _shift(image, down, across, "edge")
     regained = np.clip(shifted * rng.uniform(0.9, 1.1) + rng.uniform(-8, 8), 0, 255)

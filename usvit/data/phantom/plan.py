@@ -8,12 +8,12 @@ from usvit.data.phantom.device import parse_scanner, with_settings
 from usvit.data.phantom.render import Patient, sample_patient
 from usvit.data.phantom.spec import CLASS_SHARE, PhantomSpec
 
-MAX_VIEWS = 3
+_MAX_VIEWS = 3
 # Random streams of the whole set. Those of patients (render.py) differ in the length of their spawn key.
 CLASSES, VIEWS, DUPLICATES, TEXT, CALIPERS, COMPONENT = range(6)
 
 # Share of malignant lesions in the mixture from which signs are drawn without regard to the class.
-MALIGNANT_SHARE = CLASS_SHARE["malignant"] / (CLASS_SHARE["benign"] + CLASS_SHARE["malignant"])
+_MALIGNANT_SHARE = CLASS_SHARE["malignant"] / (CLASS_SHARE["benign"] + CLASS_SHARE["malignant"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ def draw_patient(spec: PhantomSpec, number: int, label: str) -> Patient:
     ``spec.ablate`` decides whether the class affects the lesion, and ``spec.scanner`` fixes settings of the scanner.
     """
     component = np.random.default_rng(np.random.SeedSequence(spec.seed, spawn_key=(COMPONENT, number)))
-    malignant = bool(component.random() < MALIGNANT_SHARE)
+    malignant = bool(component.random() < _MALIGNANT_SHARE)
     if spec.ablate == "none" and label != "normal":
         malignant = label == "malignant"
     patient = sample_patient(spec.seed, number, malignant)
@@ -95,7 +95,7 @@ def _generator(spec: PhantomSpec, purpose: int) -> np.random.Generator:
 
 def _views_per_patient(spec: PhantomSpec) -> list[int]:
     patients = max(len(CLASS_SHARE), spec.n // 2)
-    seats = np.repeat(np.arange(patients), MAX_VIEWS - 1)
+    seats = np.repeat(np.arange(patients), _MAX_VIEWS - 1)
     taken = _generator(spec, VIEWS).choice(seats, spec.n - patients, replace=False)
     return (1 + np.bincount(taken, minlength=patients)).tolist()
 

@@ -12,7 +12,7 @@ from usvit.data.phantom.lesion import Lesion, insert, perturb, sample_lesion
 from usvit.data.phantom.tissue import Tissue, draw_maps, sample_tissue
 
 FINEST_GRID = 256  # cells; smaller images are rendered on this grid and averaged
-CONTACT_GAPS = 0.4  # mean number of places with bad contact in an image, independent of its content
+_CONTACT_GAPS = 0.4  # mean number of places with bad contact in an image, independent of its content
 
 # Random streams of a patient. Each has its own seed, so that draws of one do not affect the others.
 DEVICE, TISSUE, LESION, CUT, TEXTURE, INSIDE, SPECKLE, MARKS = range(8)
@@ -95,7 +95,7 @@ def render_image(patient: Patient, view: int, *, size: int, with_lesion: bool) -
 def _contact_loss_db(grid: Grid, rng: np.random.Generator) -> Field:
     """Return (W,) the loss in dB below places where the probe has bad contact with the skin."""
     loss = np.zeros(grid.pixels, np.float32)
-    for _ in range(rng.poisson(CONTACT_GAPS)):
+    for _ in range(rng.poisson(_CONTACT_GAPS)):
         # More frequent at the ends of the probe, which lift off a curved breast.
         at, width, depth = rng.beta(0.4, 0.4), rng.uniform(0.02, 0.06), rng.uniform(3, 12)
         loss += depth * np.exp(-0.5 * ((grid.axis_mm / grid.extent_mm - at) / width) ** 2)

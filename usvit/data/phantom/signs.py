@@ -14,7 +14,7 @@ import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
-class SignLaw:
+class _SignLaw:
     """Distribution of one sign: normal in each class with the same spread, then clipped.
 
     Args:
@@ -40,21 +40,21 @@ class SignLaw:
 
 SIGN_LAWS = {
     # height over width; below 1 is parallel to the skin
-    "orientation": SignLaw(benign=math.log(0.68), spread=0.26, shift=1.4, low=0.45, high=1.6, log=True),
+    "orientation": _SignLaw(benign=math.log(0.68), spread=0.26, shift=1.4, low=0.45, high=1.6, log=True),
     # root mean square of the slow bumps of the outline, relative to the radius
-    "irregularity": SignLaw(benign=math.log(0.045), spread=0.7, shift=1.1, low=0.01, high=0.22, log=True),
+    "irregularity": _SignLaw(benign=math.log(0.045), spread=0.7, shift=1.1, low=0.01, high=0.22, log=True),
     # length of spicules and angles, relative to the radius; below 0.1 hardly visible
-    "spiculation": SignLaw(benign=math.log(0.05), spread=0.95, shift=1.2, low=0.0, high=0.42, log=True),
+    "spiculation": _SignLaw(benign=math.log(0.05), spread=0.95, shift=1.2, low=0.0, high=0.42, log=True),
     # width of the transition to the surrounding tissue in mm; above 1 is indistinct
-    "margin": SignLaw(benign=math.log(0.3), spread=0.8, shift=0.9, low=0.08, high=2.5, log=True),
+    "margin": _SignLaw(benign=math.log(0.3), spread=0.8, shift=0.9, low=0.08, high=2.5, log=True),
     # attenuation over that of fibroglandular tissue in dB/cm/MHz; negative enhances, positive shadows
-    "posterior": SignLaw(benign=-0.27, spread=0.45, shift=1.7, low=-0.65, high=1.3),
+    "posterior": _SignLaw(benign=-0.27, spread=0.45, shift=1.7, low=-0.65, high=1.3),
     # mean echo level against fibroglandular tissue in dB
-    "echo": SignLaw(benign=-17.0, spread=3.5, shift=-0.4, low=-28.0, high=-9.0),
+    "echo": _SignLaw(benign=-17.0, spread=3.5, shift=-0.4, low=-28.0, high=-9.0),
     # standard deviation of the echo level inside in dB
-    "heterogeneity": SignLaw(benign=math.log(1.5), spread=0.5, shift=0.4, low=0.3, high=6.0, log=True),
+    "heterogeneity": _SignLaw(benign=math.log(1.5), spread=0.5, shift=0.4, low=0.3, high=6.0, log=True),
     # echo level of the rim outside the margin over its surroundings in dB
-    "halo": SignLaw(benign=1.0, spread=2.5, shift=0.5, low=0.0, high=9.0),
+    "halo": _SignLaw(benign=1.0, spread=2.5, shift=0.5, low=0.0, high=9.0),
 }
 
 

@@ -13,10 +13,10 @@ GENERATOR_VERSION = "1"
 # patients of each class for five folds at n = 240.
 CLASS_SHARE = {"benign": 0.45, "malignant": 0.35, "normal": 0.20}
 
-MIN_IMAGES = 3  # one patient of each class
+_MIN_IMAGES = 3  # one patient of each class
 MIN_SIZE, MAX_SIZE = 64, 1024  # px; smaller images lose speckle and margins, larger ones take too much memory
 
-Ablation = Literal["none", "signs", "lesion"]
+_Ablation = Literal["none", "signs", "lesion"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,18 +48,18 @@ class PhantomSpec:
     near_duplicates: float = 0.0
     text: float = 0.0
     calipers: float = 0.0
-    ablate: Ablation = "none"
+    ablate: _Ablation = "none"
     scanner: str = ""
 
     def __post_init__(self) -> None:
-        _check_integer("n", self.n, MIN_IMAGES, None, "images (one patient of each class)")
+        _check_integer("n", self.n, _MIN_IMAGES, None, "images (one patient of each class)")
         _check_integer("seed", self.seed, 0, None, "")
         _check_integer("size", self.size, MIN_SIZE, MAX_SIZE, "px")
         for name in ("near_duplicates", "text", "calipers"):
             _check_fraction(name, getattr(self, name))
             object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 give the same spec
-        if self.ablate not in get_args(Ablation):
-            known = ", ".join(get_args(Ablation))
+        if self.ablate not in get_args(_Ablation):
+            known = ", ".join(get_args(_Ablation))
             raise UsvitError(f"The phantom's ablate is {self.ablate!r}; it must be one of {known}.")
         # Equal settings give the same spec, however they are written.
         normal = ",".join(f"{name}={value:g}" for name, value in parse_scanner(self.scanner).items())

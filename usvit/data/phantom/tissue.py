@@ -15,13 +15,13 @@ from usvit.data.phantom.fields import Field, Grid, ridges, smooth_noise
 ATTENUATION = {"skin": 1.09, "fat": 0.48, "gland": 0.75, "retromammary": 0.48, "muscle": 1.09, "chest": 1.09}
 
 # Mean echo level in dB relative to fibroglandular tissue.
-ECHO_DB = {"skin": 3.0, "fat": -13.0, "gland": 0.0, "retromammary": -12.0, "muscle": -9.0, "chest": -17.0}
+_ECHO_DB = {"skin": 3.0, "fat": -13.0, "gland": 0.0, "retromammary": -12.0, "muscle": -9.0, "chest": -17.0}
 
 # Effective number of scatterers in a resolution cell. Above 10, speckle is fully developed; below, it is K-distributed
 # (Dutt & Greenleaf 1994, Ultrason Imaging 16:265). The values are our choice.
-DENSITY = {"skin": 12.0, "fat": 12.0, "gland": 4.0, "retromammary": 12.0, "muscle": 5.0, "chest": 12.0}
+_DENSITY = {"skin": 12.0, "fat": 12.0, "gland": 4.0, "retromammary": 12.0, "muscle": 5.0, "chest": 12.0}
 
-LAYERS = tuple(ECHO_DB)
+LAYERS = tuple(_ECHO_DB)
 HARMONICS = 4  # of the undulation of a boundary
 
 
@@ -87,7 +87,7 @@ def draw_maps(tissue: Tissue, grid: Grid, rng: np.random.Generator) -> TissueMap
     # Roughness changes the depth at which a layer is looked up, so that borders are not smooth lines.
     depth = grid.axis_mm[:, None] + 0.25 * smooth_noise(rng, grid, (0.5, 1.2))
     layer = np.stack([depth > border for border in borders]).sum(axis=0)
-    maps = TissueMaps(*(_look_up(table, layer) for table in (ECHO_DB, ATTENUATION, DENSITY)))
+    maps = TissueMaps(*(_look_up(table, layer) for table in (_ECHO_DB, ATTENUATION, _DENSITY)))
 
     gland = (layer == LAYERS.index("gland")).astype(np.float32)
     muscle = (layer == LAYERS.index("muscle")).astype(np.float32)
@@ -96,9 +96,9 @@ def draw_maps(tissue: Tissue, grid: Grid, rng: np.random.Generator) -> TissueMap
     lobule = _soft_step(smooth_noise(rng, grid, (1.3, 2.8), tissue.slope) - tissue.lobules, 0.25) * gland
     texture = smooth_noise(rng, grid, (0.5, 1.3), tissue.slope)
     maps.echo_db += gland * (tissue.gland_db + tissue.gland_texture_db * texture)
-    maps.echo_db += lobule * (ECHO_DB["fat"] + 3 - maps.echo_db)
+    maps.echo_db += lobule * (_ECHO_DB["fat"] + 3 - maps.echo_db)
     maps.attenuation += lobule * (ATTENUATION["fat"] - maps.attenuation)
-    maps.density += lobule * (DENSITY["fat"] - maps.density)
+    maps.density += lobule * (_DENSITY["fat"] - maps.density)
 
     strength = 0.5 + 0.5 * np.clip(smooth_noise(rng, grid, (1.5, 3.0)), -1, 1)
     # Two families of septa that lean to either side enclose fat lobules.

@@ -21,7 +21,7 @@ from usvit.records import PhantomRecord, load_record, save_record
 from usvit.records.phantom import PhantomSpecRecord
 from usvit.resources import usable_cores
 
-PNG_LEVEL = 4  # speckle hardly compresses, so a higher level costs time without saving space
+_PNG_LEVEL = 4  # speckle hardly compresses, so a higher level costs time without saving space
 
 Row = dict[str, str | int | float | bool]
 """A row of ``phantom.csv``."""
@@ -119,8 +119,8 @@ def _write_view(spec: PhantomSpec, patient: Patient, planned: PlannedView, folde
 
     path = f"{planned.label}/{planned.image_id}.png"
     mask_path = f"{planned.label}/{planned.image_id}_mask.png"
-    Image.fromarray(image).save(folder / path, compress_level=PNG_LEVEL)
-    Image.fromarray(mask.astype(np.uint8) * 255).save(folder / mask_path, compress_level=PNG_LEVEL)
+    Image.fromarray(image).save(folder / path, compress_level=_PNG_LEVEL)
+    Image.fromarray(mask.astype(np.uint8) * 255).save(folder / mask_path, compress_level=_PNG_LEVEL)
     return {
         "image_id": planned.image_id,
         "label": planned.label,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from usvit.errors import LeakageError
 from usvit.records import ContaminationRecord, SeenCollectionRecord
 
-ALLOW = "--allow-contaminated"
+_ALLOW = "--allow-contaminated"
 """Option that goes on in spite of contamination."""
 
 
@@ -55,7 +55,7 @@ def refuse_contaminated(
     collections: Mapping[str, Iterable[SeenCollectionRecord]],
     *,
     allow: bool,
-    option: str = ALLOW,
+    option: str = _ALLOW,
 ) -> tuple[ContaminationRecord, ...]:
     """Refuse to test networks on data sets that a foundation model behind them was pre-trained on.
 
@@ -92,7 +92,7 @@ def contamination_warning(contaminations: Iterable[ContaminationRecord]) -> str 
         return None
     return (
         f"CONTAMINATED. The network was pre-trained on images of its test data: {'; '.join(phrases)}. The figures are "
-        f"inflated and do not apply to new images ({ALLOW})."
+        f"inflated and do not apply to new images ({_ALLOW})."
     )
 
 

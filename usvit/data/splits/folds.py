@@ -21,7 +21,7 @@ from usvit.files import csv_text, read_csv, sha256_of_text
 from usvit.seeding import derive_seed
 
 COLUMNS = ["dataset", "image_id", "fold", "part"]
-REPEAT = "repeat"
+_REPEAT = "repeat"
 """Further column of a repeated cross-validation: the repeat that a fold belongs to, from 0. Folds of all repeats are
 numbered consecutively, so that the number of a fold identifies its network."""
 Split = Literal["train", "val", "test"]
@@ -46,7 +46,7 @@ def make_folds(
         own_ids: own image ids of private data sets, which a file of folds may use.
 
     Returns:
-        Table with ``COLUMNS``, every image once per fold, where ``part`` is train, val or test; and with ``REPEAT`` if
+        Table with ``COLUMNS``, every image once per fold, where ``part`` is train, val or test; and with ``_REPEAT`` if
         there are several repeats.
 
     Raises:
@@ -84,12 +84,12 @@ def make_folds(
 
 def n_repeats(folds: pd.DataFrame) -> int:
     """Count the complete cross-validations that the folds make up."""
-    return int(folds[REPEAT].nunique()) if REPEAT in folds else 1
+    return int(folds[_REPEAT].nunique()) if _REPEAT in folds else 1
 
 
 def repeat_of(folds: pd.DataFrame, fold: int) -> int:
     """Tell which of the complete cross-validations a fold belongs to, counted from 0."""
-    return int(folds.loc[folds.fold == fold, REPEAT].iloc[0]) if REPEAT in folds else 0
+    return int(folds.loc[folds.fold == fold, _REPEAT].iloc[0]) if _REPEAT in folds else 0
 
 
 def cross_validation(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame:
@@ -209,15 +209,15 @@ def read_folds(path: Path) -> pd.DataFrame:
         raise UsvitError(f"The folds {path} hold the split '{strange[0]}'; it must be one of {', '.join(SPLITS)}.")
     if folds.empty or not pd.api.types.is_integer_dtype(folds.fold):
         raise UsvitError(f"The folds {path} need rows, and whole numbers in the column 'fold'.")
-    if REPEAT not in folds:
+    if _REPEAT not in folds:
         return folds[COLUMNS]
-    if not pd.api.types.is_integer_dtype(folds[REPEAT]) or (folds.groupby("fold")[REPEAT].nunique() > 1).any():
+    if not pd.api.types.is_integer_dtype(folds[_REPEAT]) or (folds.groupby("fold")[_REPEAT].nunique() > 1).any():
         raise UsvitError(
             f"The folds {path} need whole numbers in the column 'repeat', and one repeat for each fold: folds are "
             "numbered consecutively, 0 to 14 for three repeats of five folds."
         )
-    _require_numbers(folds[REPEAT], f"The repeats of {path}")
-    return folds[[*COLUMNS, REPEAT]]
+    _require_numbers(folds[_REPEAT], f"The repeats of {path}")
+    return folds[[*COLUMNS, _REPEAT]]
 
 
 def folds_sha256(folds: pd.DataFrame) -> str:
@@ -235,7 +235,7 @@ def _repeated_file(folds: pd.DataFrame, table: pd.DataFrame, split: SplitConfig)
         raise UsvitError(
             f"{split.file} holds {there} repeats, and split.repeats is {split.repeats}. Leave out split.repeats."
         )
-    keys = [REPEAT, *_KEY] if there > 1 else _KEY
+    keys = [_REPEAT, *_KEY] if there > 1 else _KEY
     tested = folds[folds.part == "test"]
     if len(tested) != there * len(table) or tested.duplicated(keys).any():
         raise UsvitError(

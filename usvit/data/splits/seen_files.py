@@ -25,11 +25,11 @@ from usvit.records import SeenFileRecord
 from usvit.records.model import SeenSplit
 
 PARTS: tuple[SeenSplit, ...] = ("train", "val", "upstream")
-HASH_BYTES = 32
+_HASH_BYTES = 32
 
 
 @dataclass(frozen=True)
-class SeenFile:
+class _SeenFile:
     """A file about seen images; subclasses define its key in ``model.json`` and its size limits."""
 
     KEY: ClassVar[str]
@@ -103,14 +103,14 @@ def _sha256(path: Path, state: tuple[int, ...]) -> str:
     return sha256_of_file(path)
 
 
-class HashFile(SeenFile):
+class HashFile(_SeenFile):
     """File of sorted pixel hashes, searched on disk with a memory map."""
 
     KEY, SUFFIX, WHAT = "seen_sha256", "sha256", "hashes"
-    MAX_COUNT, MAX_BYTES_EACH, EXACT = 100_000_000, HASH_BYTES, True
+    MAX_COUNT, MAX_BYTES_EACH, EXACT = 100_000_000, _HASH_BYTES, True
 
     def __getitem__(self, index: int) -> bytes:
-        return bytes(self._content[index * HASH_BYTES : (index + 1) * HASH_BYTES])
+        return bytes(self._content[index * _HASH_BYTES : (index + 1) * _HASH_BYTES])
 
     def __contains__(self, sha256: object) -> bool:
         try:
@@ -137,7 +137,7 @@ def write_hash_file(folder: Path, part: SeenSplit, hashes: Iterable[str]) -> See
     Raises:
         UsvitError: The disk is full or not writable.
     """
-    raw = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=f"S{HASH_BYTES}")
+    raw = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=f"S{_HASH_BYTES}")
     content = np.unique(raw)  # bytes have the same order as hexadecimal digits
     name = folder / "seen.sha256"
     write_bytes(name, content.tobytes())
@@ -156,7 +156,7 @@ MAX_BYTES_EACH = 8192
 """Maximum size of a description in an untrusted file; those that usvit writes are much smaller."""
 
 
-class CopyFile(SeenFile):
+class CopyFile(_SeenFile):
     """File of near-duplicate descriptions."""
 
     KEY, SUFFIX, WHAT = "seen_copies", "copies", "near-duplicate descriptions"

@@ -19,7 +19,7 @@ from usvit.data.io import UInt8
 from usvit.data.phantom import text_line
 from usvit.data.transforms.ultrasound_effects import with_depth_gain
 
-DYNAMIC_RANGE_DB = 60.0
+_DYNAMIC_RANGE_DB = 60.0
 """Decibels from black to white. Scanners compress 50 to 70 dB into the grey scale; the image does not say how many."""
 CALIPER_ARM, CALIPER_INK = 4 / 256, 255
 """Half the width of a caliper's cross, as a share of the image's height, and its grey level; those of the phantom."""
@@ -50,7 +50,7 @@ def gain(image: UInt8, decibels: float) -> UInt8:
 
     Grey level 0 stays 0: such pixels lie outside the sector, or hold no echo.
     """
-    levels = np.clip(np.arange(256) + round(255 * decibels / DYNAMIC_RANGE_DB), 0, 255).astype(np.uint8)
+    levels = np.clip(np.arange(256) + round(255 * decibels / _DYNAMIC_RANGE_DB), 0, 255).astype(np.uint8)
     levels[0] = 0
     return np.asarray(cv2.LUT(image, levels), dtype=np.uint8)
 

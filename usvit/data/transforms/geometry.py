@@ -17,7 +17,7 @@ LESION_KEPT = 0.9
 CELLS = 32
 """A lesion is stored as CELLS x CELLS shares of area. At 224 pixels a cell has 7 x 7 pixels, and an image takes 1
 kB."""
-TRIES = 10
+_TRIES = 10
 """Number of views drawn before the whole image is used (for a lesion at the edge, or as large as the image)."""
 
 
@@ -100,7 +100,7 @@ class ViewBounds:
     def draw(self, rng: np.random.Generator, lesion: UInt8 | None = None) -> View:
         """Draw a random view that shows at least ``LESION_KEPT`` of the lesion, if one is given."""
         mirrored = bool(rng.random() < self.flip)
-        for _ in range(TRIES):
+        for _ in range(_TRIES):
             side = float(np.sqrt(rng.uniform(self.min_side**2, 1)))
             slack = (1 - side) / 2
             view = View(

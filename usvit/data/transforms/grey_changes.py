@@ -93,7 +93,7 @@ class GreyBounds:
                 table = gamma_table(coin.uniform(self.gamma[0] * 100, self.gamma[1] * 100) / 100)
         contrast = 1 + coin.uniform(-self.contrast, self.contrast)
         brightness = coin.uniform(-self.brightness, self.brightness) * 255
-        return GreyChange(speckle, haze, gain, linear_table(contrast, brightness)[table])
+        return GreyChange(speckle, haze, gain, _linear_table(contrast, brightness)[table])
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def gamma_table(gamma: float) -> UInt8:
     return np.asarray((np.arange(0, 256.0 / 255, 1.0 / 255) ** gamma * 255).astype(np.uint8)[:256])
 
 
-def linear_table(factor: float, offset: float) -> UInt8:
+def _linear_table(factor: float, offset: float) -> UInt8:
     """Return (256,) uint8: each grey level times ``factor`` plus ``offset``, clipped and truncated."""
     return np.clip(np.arange(256, dtype=np.float32) * factor + offset, 0, 255).astype(np.uint8)
 

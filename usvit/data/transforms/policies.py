@@ -47,13 +47,13 @@ US_GAMMA = (0.85, 1.18)
 """Range of the exponent of the grey map, 1 for none: machines differ in their post-processing curves. Ours."""
 US_FLIP = 0.5
 """Probability of a left-right mirror image: the probe turned by 180 degrees, the other breast."""
-US_SHARE = 0.5
+_US_SHARE = 0.5
 """Probability of each of gamma, speckle, depth gain and haze. Ours."""
 
 TRIVIAL_SHIFT = 0.1
 """Largest shift of the picture, to the sides or in depth, as a share of its side. Ours: what a crop may take."""
-TRIVIAL_BRIGHTNESS = 0.2
-TRIVIAL_CONTRAST = 0.3
+_TRIVIAL_BRIGHTNESS = 0.2
+_TRIVIAL_CONTRAST = 0.3
 """Larger than in ``light``, because each image gets one change instead of four. Ours; at a brightness of -0.3, shadows
 would become black."""
 TRIVIAL_SHARPEN = 0.1
@@ -139,7 +139,7 @@ def _light() -> list[Alternative]:
 
 def _us() -> list[Alternative]:
     bounds = ViewBounds(min_side=LIGHT_CROP_MIN_SIDE, degrees=LIGHT_ROTATION_DEGREES, flip=US_FLIP)
-    return [(bounds, GreyBounds(LIGHT_BRIGHTNESS, LIGHT_CONTRAST, US_GAMMA, US_SHARE))]
+    return [(bounds, GreyBounds(LIGHT_BRIGHTNESS, LIGHT_CONTRAST, US_GAMMA, _US_SHARE))]
 
 
 def _trivial() -> list[Alternative]:
@@ -157,8 +157,8 @@ def _trivial() -> list[Alternative]:
         ViewBounds(flip=US_FLIP, down=TRIVIAL_SHIFT),
     ]
     greys: list[Greys] = [
-        GreyBounds(TRIVIAL_BRIGHTNESS, 0),
-        GreyBounds(0, TRIVIAL_CONTRAST),
+        GreyBounds(_TRIVIAL_BRIGHTNESS, 0),
+        GreyBounds(0, _TRIVIAL_CONTRAST),
         FilterBounds(TRIVIAL_SHARPEN, (0.1, TRIVIAL_SMOOTH)),
     ]
     return [*((bounds, None) for bounds in look), *((ViewBounds(flip=US_FLIP), change) for change in greys)]

@@ -28,9 +28,9 @@ for attenuation only, which leaves the lower half black."""
 HAZE = 0.15
 """Largest share of white that reverberation lays over the image at the probe. Ours; Ostvik et al. 2021 have 0.5 in a
 band at any depth, here it is strongest where reverberation is: under the probe."""
-HAZE_REACH = (0.1, 0.3)
+_HAZE_REACH = (0.1, 0.3)
 """Depth, as a share of the image's, at which haze has fallen to 1/e. Ours."""
-HAZE_GRAIN = (0.06, 0.008)
+_HAZE_GRAIN = (0.06, 0.008)
 """Size of a grain, as for ``SPECKLE_GRAIN``: echoes between probe and skin repeat as layers parallel to it. Ours."""
 
 
@@ -91,8 +91,8 @@ def draw_depth_gain(rng: np.random.Generator) -> np.float32:
 
 def draw_haze(shape: tuple[int, ...], rng: np.random.Generator) -> Haze:
     """Draw the haze of an image of ``shape`` (H, W)."""
-    strength, reach = np.float32(rng.uniform(0, HAZE)), np.float32(rng.uniform(*HAZE_REACH))
-    return Haze(strength, reach, _waves(shape, HAZE_GRAIN, rng))
+    strength, reach = np.float32(rng.uniform(0, HAZE)), np.float32(rng.uniform(*_HAZE_REACH))
+    return Haze(strength, reach, _waves(shape, _HAZE_GRAIN, rng))
 
 
 def with_speckle(image: UInt8, drawn: Speckle) -> UInt8:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from usvit.models.architectures.cfg import untrained
 
 HEADS = 8
-EXPANSION = 2
+_EXPANSION = 2
 
 
 class LineAttention(nn.Module):
@@ -78,7 +78,7 @@ class LineAttention(nn.Module):
         return out.permute(0, 2, 3, 1) if self.axis == "column" else out.permute(0, 2, 1, 3)
 
 
-class AxialBottleneck(nn.Module):
+class _AxialBottleneck(nn.Module):
     """Residual block, (B, C, H, W) -> (B, 2 D, H / stride, W / stride).
 
     Args:
@@ -91,7 +91,7 @@ class AxialBottleneck(nn.Module):
 
     def __init__(self, channels: int, width: int, grid: tuple[int, int], stride: int, drop_path: float):
         super().__init__()
-        out = EXPANSION * width
+        out = _EXPANSION * width
         self.conv1 = nn.Conv2d(channels, width, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.attn = nn.Sequential(
@@ -160,8 +160,8 @@ class AxialResNet(nn.Module):
             blocks = []
             for index in range(depth):
                 stride = 2 if stage and not index else 1
-                blocks.append(AxialBottleneck(channels, int(128 * 2**stage * factor), grid, stride, rates.pop(0)))
-                channels, grid = EXPANSION * int(128 * 2**stage * factor), (grid[0] // stride, grid[1] // stride)
+                blocks.append(_AxialBottleneck(channels, int(128 * 2**stage * factor), grid, stride, rates.pop(0)))
+                channels, grid = _EXPANSION * int(128 * 2**stage * factor), (grid[0] // stride, grid[1] // stride)
             self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
             self.feature_info.append({"module": f"layer{stage + 1}", "num_chs": channels, "reduction": 4 * 2**stage})
         self.num_features = self.head_hidden_size = channels
@@ -175,7 +175,7 @@ class AxialResNet(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(module, AxialBottleneck):
+            elif isinstance(module, _AxialBottleneck):
                 nn.init.zeros_(module.bn2.weight)
 
     def forward_features(self, x: Tensor) -> Tensor:

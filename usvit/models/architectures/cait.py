@@ -20,7 +20,7 @@ from usvit.models.architectures.class_attention import ClassAttention
 from usvit.models.architectures.init import start_weights
 
 
-class DistilledCait(Cait):
+class _DistilledCait(Cait):
     """CaiT from images (B, C, S, S) to logits (B, K), or to two (B, K) in training if ``set_distilled_training``.
 
     Its features are (B, 2 + N, D): class token, distillation token, patches. timm's ``VisionTransformerDistilled`` has
@@ -108,10 +108,10 @@ default_cfgs = generate_default_cfgs(
 
 
 @register_model
-def usvit_cait_distilled(pretrained: bool = False, **options: Any) -> DistilledCait:
-    """Build a CaiT with a distillation token, by default XXS-24; ``options`` are those of ``DistilledCait``."""
+def usvit_cait_distilled(pretrained: bool = False, **options: Any) -> _DistilledCait:
+    """Build a CaiT with a distillation token, by default XXS-24; ``options`` are those of ``_DistilledCait``."""
     return build_model_with_cfg(
-        DistilledCait,
+        _DistilledCait,
         "usvit_cait_distilled",
         pretrained,
         pretrained_filter_fn=checkpoint_filter_fn,

@@ -25,17 +25,17 @@ default_cfgs = generate_default_cfgs({"usvit_hybrid.untrained": untrained("patch
 
 @register_model
 def usvit_hybrid(pretrained: bool = False, **options: Any) -> ViT:
-    """Build a hybrid, by default R50+ViT-B/32; ``options`` are those of ``resnet_embed`` and ``ViT``."""
+    """Build a hybrid, by default R50+ViT-B/32; ``options`` are those of ``_resnet_embed`` and ``ViT``."""
     base: dict[str, Any] = {"width": 768, "depth": 12, "mlp": 3072, "heads": 12, "patch": 1}
     options = base | options
     layers = options.pop("layers", (3, 4, 6, 3))
     if options.get("stem", "linear") != "linear":
         raise ValueError(f"a hybrid's stem is its ResNet, so there is no stem '{options['stem']}'")
-    embed = resnet_embed(layers, options["patch"], options.get("img_size", 224), options.get("in_chans", 3))
+    embed = _resnet_embed(layers, options["patch"], options.get("img_size", 224), options.get("in_chans", 3))
     return create_vit("usvit_hybrid", pretrained, embed_layer=embed, **options)
 
 
-def resnet_embed(
+def _resnet_embed(
     layers: Sequence[int], patch: int, img_size: int | tuple[int, int], in_chans: int = 3
 ) -> "partial[HybridEmbed]":
     """Return the constructor of a hybrid's embedding: (B, C, S, S) -> (B, (S / reduction / patch)^2, D).

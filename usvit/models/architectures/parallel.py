@@ -21,7 +21,7 @@ from timm.models.vision_transformer import ParallelThingsBlock
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Folded = tuple[Tensor, ...]
+_Folded = tuple[Tensor, ...]
 """Weight and bias of four products: queries, keys and values; attention's projection; the MLP's two layers."""
 
 
@@ -35,7 +35,7 @@ class ParallelBlock(ParallelThingsBlock):
     attns: Any
     ffns: Any
     fused = False
-    _kept: Folded | None = None
+    _kept: _Folded | None = None
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         attn = self.attns[0]
@@ -56,7 +56,7 @@ class ParallelBlock(ParallelThingsBlock):
         """Return True if the branches use plain layers: no relative or axial attention, and no shifts of Fixup."""
         return all(type(branch.attn) is Attention and type(branch.attn.proj) is nn.Linear for branch in self.attns)
 
-    def _folded(self) -> Folded:
+    def _folded(self) -> _Folded:
         """Return the weights of the large products, cached while nothing can change them, for faster inference.
 
         If gradients are enabled, the weights are joined at each call, so that gradients reach the branches.
@@ -67,7 +67,7 @@ class ParallelBlock(ParallelThingsBlock):
             self._kept = self._fold()
         return self._kept
 
-    def _fold(self) -> Folded:
+    def _fold(self) -> _Folded:
         with torch.autocast(self.attns[0].norm.weight.device.type, enabled=False):  # join in the weights' own precision
             attns = [(branch.norm, branch.attn.qkv, branch.attn.proj, branch.ls) for branch in self.attns]
             ffns = [(branch.norm, branch.mlp.fc1, branch.mlp.fc2, branch.ls) for branch in self.ffns]
@@ -91,7 +91,7 @@ class ParallelBlock(ParallelThingsBlock):
         super()._load_from_state_dict(*args, **kwargs)
 
 
-def _joined(branches: list[tuple[Any, Any, Any, Any]]) -> Folded:
+def _joined(branches: list[tuple[Any, Any, Any, Any]]) -> _Folded:
     """Stack the branches' first layers with their norms folded in; concatenate the second layers with LayerScale."""
     w_in, b_in, w_out, b_out = [], [], [], []
     for norm, first, second, scale in branches:

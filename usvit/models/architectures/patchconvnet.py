@@ -31,7 +31,7 @@ from usvit.models.architectures.stems import conv_stem
 NORMS: dict[str, type[nn.Module]] = {"ln": LayerNorm2d, "bn": nn.BatchNorm2d}
 
 
-class ConvBlock(nn.Module):
+class _ConvBlock(nn.Module):
     """Block of the trunk: (B, D, H, W) -> (B, D, H, W)."""
 
     def __init__(self, width: int, norm: type[nn.Module], layer_scale: float, drop_path: float):
@@ -108,7 +108,9 @@ class PatchConvNet(nn.Module):
         self.num_classes, self.in_chans, self.queries = num_classes, in_chans, queries
         self.grad_checkpointing = False
         self.patch_embed = conv_stem(in_chans, width) if stem == "conv" else _linear_stem(in_chans, width)
-        self.blocks = nn.Sequential(*(ConvBlock(width, NORMS[norm], layer_scale, drop_path_rate) for _ in range(depth)))
+        self.blocks = nn.Sequential(
+            *(_ConvBlock(width, NORMS[norm], layer_scale, drop_path_rate) for _ in range(depth))
+        )
         self.feature_info = [{"module": f"blocks.{i}", "num_chs": width, "reduction": 16} for i in range(depth)]
         self.attn_pool = (
             AttentionPool(

@@ -26,7 +26,7 @@ Pool = Literal["avg", "class_mlp"]
 NORMS: dict[str, type[nn.Module]] = {"aff": Affine, "ln": LayerNorm}
 
 
-class GridConv(nn.Sequential):
+class _GridConv(nn.Sequential):
     """Convolutions on the grid of patches, for channels in raster order: (B, D, H * W) -> (B, D, H * W)."""
 
     def __init__(self, grid: tuple[int, int], *layers: nn.Module):
@@ -37,7 +37,7 @@ class GridConv(nn.Sequential):
         return super().forward(x.unflatten(2, self.grid)).flatten(2)
 
 
-def make_mixing(mixing: Mixing, grid: tuple[int, int], width: int) -> nn.Module:
+def _make_mixing(mixing: Mixing, grid: tuple[int, int], width: int) -> nn.Module:
     """Build the communication across patches, (B, D, N) -> (B, D, N), other than ``linear`` and ``none``.
 
     The parameters of Table 4.3 prove that the MLP's hidden width is 4 N ("the same MLP structure as for patch
@@ -54,10 +54,10 @@ def make_mixing(mixing: Mixing, grid: tuple[int, int], width: int) -> nn.Module:
         return Mlp(n_patches, 4 * n_patches)
     groups = 1 if mixing == "conv" else width
     layers = [nn.Conv2d(width, width, 3, padding=1, groups=groups)]
-    return GridConv(grid, *layers, *([nn.Conv2d(width, width, 1)] if mixing == "sepconv" else []))
+    return _GridConv(grid, *layers, *([nn.Conv2d(width, width, 1)] if mixing == "sepconv" else []))
 
 
-class MixingBlock(nn.Module):
+class _MixingBlock(nn.Module):
     """Layer of a ResMLP with another communication across patches, (B, N, D) -> (B, N, D).
 
     With ``none`` the first sublayer is left out ("If we remove the linear interaction layer ... a bag-of-patches
@@ -82,7 +82,7 @@ class MixingBlock(nn.Module):
         self.mixing = mixing
         if mixing != "none":
             self.norm1 = norm_layer(width)
-            self.mix = make_mixing(mixing, grid, width)
+            self.mix = _make_mixing(mixing, grid, width)
             self.ls1 = nn.Parameter(torch.full((width,), layer_scale))
         self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
         self.norm2 = norm_layer(width)
@@ -95,7 +95,7 @@ class MixingBlock(nn.Module):
         return x + self.drop_path(self.ls2 * self.mlp_channels(self.norm2(x)))
 
 
-class ClassMLPLayer(nn.Module):
+class _ClassMLPLayer(nn.Module):
     """Layer of class-MLP: the class token c (B, 1, D) collects from the frozen patches x (B, N, D).
 
         c'  = c  + l_1 * a [Aff(c); Aff(x)],     a: one linear map of N + 1 tokens to one
@@ -133,7 +133,7 @@ class ResMLP(MlpMixer):
             patches, full (``conv``), depth-wise (``dwconv``) or depth-separable (``sepconv``).
         norm: ``aff``, or ``ln``: layer normalisation where ``Aff`` is a pre-normalisation, and at the end. The
             post-normalisation stays, which "is similar to LayerScale".
-        pool: ``avg``, or ``class_mlp``: two layers that update a class token (``ClassMLPLayer``).
+        pool: ``avg``, or ``class_mlp``: two layers that update a class token (``_ClassMLPLayer``).
         layer_scale: Initial value of the post-normalisation.
         img_size: Side of the image S, or (height, width), in pixels.
         options: Options of ``timm.models.mlp_mixer.MlpMixer``: num_classes, drop_path_rate, in_chans, ...
@@ -162,7 +162,7 @@ class ResMLP(MlpMixer):
         block: Any = partial(ResBlock, init_values=layer_scale)
         if mixing != "linear":
             grid = (height // patch, width_px // patch)
-            block = partial(MixingBlock, grid=grid, mixing=mixing, layer_scale=layer_scale)
+            block = partial(_MixingBlock, grid=grid, mixing=mixing, layer_scale=layer_scale)
         super().__init__(
             img_size=img_size,  # type: ignore[arg-type]  # timm takes both
             patch_size=patch,
@@ -178,7 +178,7 @@ class ResMLP(MlpMixer):
             self.cls_token = nn.Parameter(trunc_normal_(torch.empty(1, 1, width), std=0.02))
             n_patches = self.stem.num_patches
             self.class_layers = nn.ModuleList(
-                ClassMLPLayer(width, n_patches, NORMS[norm], layer_scale) for _ in range(2)
+                _ClassMLPLayer(width, n_patches, NORMS[norm], layer_scale) for _ in range(2)
             )
 
     def forward_features(self, x: Tensor) -> Tensor:

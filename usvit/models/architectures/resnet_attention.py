@@ -15,7 +15,7 @@ from usvit.models.architectures.attention_pool import AttentionPool, Queries, ma
 from usvit.models.architectures.cfg import untrained
 
 
-class ResNetAttention(ResNet):
+class _ResNetAttention(ResNet):
     """Network from images (B, C, S, S) to logits (B, K); its features are (B, 2048, S/32, S/32).
 
     Args:
@@ -80,11 +80,11 @@ default_cfgs = generate_default_cfgs(
 
 
 @register_model
-def usvit_resnet50_attn(pretrained: bool = False, **options: Any) -> ResNetAttention:
-    """Build a ResNet-50 with attention pooling; ``options`` are those of ``ResNetAttention``."""
+def usvit_resnet50_attn(pretrained: bool = False, **options: Any) -> _ResNetAttention:
+    """Build a ResNet-50 with attention pooling; ``options`` are those of ``_ResNetAttention``."""
     fifty: dict[str, Any] = {"block": Bottleneck, "layers": (3, 4, 6, 3)}
     return build_model_with_cfg(
-        ResNetAttention,
+        _ResNetAttention,
         "usvit_resnet50_attn",
         pretrained,
         pretrained_filter_fn=spread_query,

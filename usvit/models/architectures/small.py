@@ -19,7 +19,7 @@ from usvit.models.mask_decoder import MaskDecoder
 
 STAGES = (2, 3, 4)
 """Stages whose maps the decoder reads, of strides 8, 16 and 32."""
-STRIDE = 32
+_STRIDE = 32
 """Stride of the last map."""
 FLOOR = 1e-3
 """Added to the predicted probability of the lesion, so that an image without one is averaged as a whole."""
@@ -27,7 +27,7 @@ FLOOR = 1e-3
 default_cfgs = generate_default_cfgs({"usvit_small.untrained": untrained("conv1.0", "fc", fixed_input_size=False)})
 
 
-class MaskPooledResNet(ResNet):
+class _MaskPooledResNet(ResNet):
     """Network from images (B, C, S, S) to logits (B, K). Its features are (B, F, S/32, S/32).
 
     For each of ``head_stages``, the features are the map of the stage and the same map weighted with the predicted
@@ -76,7 +76,7 @@ class MaskPooledResNet(ResNet):
         features, mask = self._of_one_size(x)
         parts = [features]
         for scale in self.scales[1:]:
-            size = [max(STRIDE, round(side * scale / STRIDE) * STRIDE) for side in x.shape[-2:]]
+            size = [max(_STRIDE, round(side * scale / _STRIDE) * _STRIDE) for side in x.shape[-2:]]
             view, _ = self._of_one_size(F.interpolate(x, size=size, mode="bilinear", align_corners=False))
             spread = F.interpolate(view, size=features.shape[-2:], mode="nearest")
             # Positions may be repeated unequally; the mean has to be that of the view.
@@ -112,8 +112,8 @@ class MaskPooledResNet(ResNet):
 
 
 @register_model
-def usvit_small(pretrained: bool = False, **options: Any) -> MaskPooledResNet:
-    """Build the small offline model; ``options`` are those of ``MaskPooledResNet``."""
+def usvit_small(pretrained: bool = False, **options: Any) -> _MaskPooledResNet:
+    """Build the small offline model; ``options`` are those of ``_MaskPooledResNet``."""
     shape: dict[str, Any] = {
         "block": BasicBlock,
         "layers": (2, 2, 2, 2),
@@ -122,5 +122,5 @@ def usvit_small(pretrained: bool = False, **options: Any) -> MaskPooledResNet:
         "stem_width": 16,
         "avg_down": True,
     }
-    network: MaskPooledResNet = build_model_with_cfg(MaskPooledResNet, "usvit_small", pretrained, **(shape | options))
+    network: _MaskPooledResNet = build_model_with_cfg(_MaskPooledResNet, "usvit_small", pretrained, **(shape | options))
     return network

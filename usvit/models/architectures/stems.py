@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from usvit.models.architectures.init import start_weights
 
-HMLP_PATCHES = (8, 16, 32)
-CONV_PATCHES = (16,)
+_HMLP_PATCHES = (8, 16, 32)
+_CONV_PATCHES = (16,)
 
 NORMS: dict[str, type[nn.Module]] = {"bn": nn.BatchNorm2d, "ln": LayerNorm2d}
 
@@ -75,8 +75,8 @@ class HMLPStem(Stem):
     """
 
     def __init__(self, *, patch_size: int, in_chans: int = 3, embed_dim: int, norm: str, **options: Any):
-        if patch_size not in HMLP_PATCHES:
-            raise ValueError(f"the hmlp stem makes patches of {_one_of(HMLP_PATCHES)} pixels, not of {patch_size}")
+        if patch_size not in _HMLP_PATCHES:
+            raise ValueError(f"the hmlp stem makes patches of {_one_of(_HMLP_PATCHES)} pixels, not of {patch_size}")
         if embed_dim % 4:
             raise ValueError(f"the hmlp stem needs a width that is a multiple of 4, not {embed_dim}")
         super().__init__(patch_size=patch_size, in_chans=in_chans, embed_dim=embed_dim, **options)
@@ -104,8 +104,8 @@ class ConvStem(Stem):
     """
 
     def __init__(self, *, patch_size: int, in_chans: int = 3, embed_dim: int, norm: str, **options: Any):
-        if patch_size not in CONV_PATCHES:
-            raise ValueError(f"the conv stem makes patches of {_one_of(CONV_PATCHES)} pixels, not of {patch_size}")
+        if patch_size not in _CONV_PATCHES:
+            raise ValueError(f"the conv stem makes patches of {_one_of(_CONV_PATCHES)} pixels, not of {patch_size}")
         super().__init__(patch_size=patch_size, in_chans=in_chans, embed_dim=embed_dim, **options)
         self.proj = conv_stem(in_chans, embed_dim, norm)  # type: ignore[assignment]
 

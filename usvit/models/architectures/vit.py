@@ -44,8 +44,8 @@ from usvit.models.architectures.residual import OWN_SCALARS, start_value, weigh_
 from usvit.models.architectures.stems import ConvStem, HMLPStem, LinearStem, LocalStem
 from usvit.models.architectures.talking_heads import TalkingHeads
 
-EmbedLayer = Callable[..., nn.Module]
-STEMS: dict[str, EmbedLayer] = {
+_EmbedLayer = Callable[..., nn.Module]
+STEMS: dict[str, _EmbedLayer] = {
     "linear": PatchEmbed,
     "linear_bn": partial(LinearStem, norm="bn", gelu=False),
     "linear_gelu": partial(LinearStem, norm=None, gelu=True),
@@ -117,7 +117,7 @@ class ViT(VisionTransformer):
         num_classes: int = 1000,
         drop_path_rate: float = 0.0,
         drop_rate: float = 0.0,
-        embed_layer: EmbedLayer | None = None,
+        embed_layer: _EmbedLayer | None = None,
     ):
         shape = ViTShape(
             width=width, depth=depth, mlp=mlp, heads=heads, patch=patch, branches=branches, stem=stem, pool=pool,
@@ -125,7 +125,7 @@ class ViT(VisionTransformer):
             residual=residual, class_position=class_position, class_at=class_at, class_layers=class_layers,
             class_keys=class_keys, class_layer_scale=class_layer_scale,
         )  # fmt: skip
-        check_shape(shape)
+        _check_shape(shape)
         if embed_layer is None:
             _check_patches(img_size, patch)
         block: Any = Block
@@ -256,7 +256,7 @@ def _late_class_token(block: Any, branches: int, class_at: int) -> Callable[...,
     return lambda **options: (early if next(made) < class_at else block)(**options)
 
 
-def check_shape(shape: ViTShape) -> None:
+def _check_shape(shape: ViTShape) -> None:
     """Raise ``ValueError`` if the parts of the shape cannot be combined."""
     for name in ("width", "depth", "mlp", "heads", "patch", "branches"):
         if getattr(shape, name) < 1:

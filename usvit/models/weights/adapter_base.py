@@ -22,7 +22,7 @@ from usvit.files import sha256_of_file
 from usvit.models.weights.read import FILE_SUFFIXES, refuse_endless
 from usvit.records import AdapterRecord, load_run_record
 
-VARIABLE = "USVIT_BASE"
+_VARIABLE = "USVIT_BASE"
 _BESIDE = "base.safetensors"
 _MOST_FOLDS = 1000
 
@@ -41,7 +41,7 @@ def find_base(adapter: AdapterRecord, file: Path) -> str:
         UsvitError: There is no such file, or the adapters do not belong to this ``model.json``.
     """
     _refuse_other_metadata(adapter, file)
-    given = [Path(text) for text in os.environ.get(VARIABLE, "").split(os.pathsep) if text]
+    given = [Path(text) for text in os.environ.get(_VARIABLE, "").split(os.pathsep) if text]
     found = []
     for place in given or _usual_places(adapter, file.parent):
         for candidate in _files_of(place):
@@ -52,7 +52,10 @@ def find_base(adapter: AdapterRecord, file: Path) -> str:
     if not given and adapter.base.source == "hub":
         return "hub" if adapter.base.upstream is None else f"hub:{adapter.base.upstream}"
     if given:
-        tried = [f"--base or {VARIABLE} names {os.environ[VARIABLE]}", *(found[:3] or ["there is no file of weights"])]
+        tried = [
+            f"--base or {_VARIABLE} names {os.environ[_VARIABLE]}",
+            *(found[:3] or ["there is no file of weights"]),
+        ]
     else:
         tried = found[:3] or ["there is no file of weights where the run was given it, nor beside the adapters"]
     raise refusal(adapter, file, "; ".join(tried))
@@ -64,7 +67,7 @@ def refusal(adapter: AdapterRecord, file: Path, why: str) -> UsvitError:
     return UsvitError(
         f"The weights {file} are adapters (LoRA) of another file, their base: the {base.source} weights "
         f"{shortened(base.name)} with SHA-256 {base.sha256}. It was not found ({why}). Name that file or run by --base "
-        f"or {VARIABLE}, or copy the file into {file.parent} as {_BESIDE}. Nothing was changed."
+        f"or {_VARIABLE}, or copy the file into {file.parent} as {_BESIDE}. Nothing was changed."
     )
 
 

@@ -56,7 +56,7 @@ _JOINED = (("attn.qkv", ("query", "key", "value")), ("attn_pool.kv", ("key", "va
 
 
 @dataclass
-class Converted:
+class _Converted:
     """Tensors under timm's names."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -66,13 +66,13 @@ class Converted:
     """Names in the archive that do not belong to the image network: an optimiser's state, a text network."""
 
 
-def from_flax(arrays: Mapping[str, Tensor]) -> Converted:
+def from_flax(arrays: Mapping[str, Tensor]) -> _Converted:
     """Rename and transpose the arrays of an ``.npz``; arrays with unknown names keep them.
 
     Args:
         arrays: name in the archive -> tensor with flax's axes.
     """
-    result = Converted()
+    result = _Converted()
     root = next((root for root in _ROOTS if f"{root}embedding/kernel" in arrays), "")
     inside = {key: value for key, value in arrays.items() if key.startswith(root)}
     result.beside = [key for key in arrays if key not in inside]
@@ -124,7 +124,7 @@ def _turned(name: str, value: Tensor, kind: str) -> Tensor:
     return value.permute(3, 2, 0, 1) if value.ndim == 4 else value.T
 
 
-def _join_attention(result: Converted) -> None:
+def _join_attention(result: _Converted) -> None:
     """Concatenate query, key and value, and rename the output. Incomplete sets stay as they are and are reported."""
     for key in list(result.tensors):
         name, _, kind = key.rpartition(".")
@@ -142,7 +142,7 @@ def _join_attention(result: Converted) -> None:
                     _move(result, keys, f"{place}.{joined.rpartition('.')[2]}.{kind}")
 
 
-def _move(result: Converted, keys: list[str], new: str) -> None:
+def _move(result: _Converted, keys: list[str], new: str) -> None:
     tensors = [result.tensors.pop(key) for key in keys]
     result.source[new] = ", ".join(result.source.pop(key) for key in keys)
     result.tensors[new] = cat(tensors) if len(tensors) > 1 else tensors[0]

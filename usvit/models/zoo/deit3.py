@@ -3,7 +3,7 @@
 from usvit.models.spec import ModelSpec, PaperFigures
 from usvit.models.zoo.common import THESIS, TIMM_SIZE, figures, hub, shape
 
-LAYER_SCALE = 1e-4
+_LAYER_SCALE = 1e-4
 """Initial value of LayerScale for all sizes (thesis, section 6.2); timm's default is 1e-6."""
 
 _BY = "Touvron 2022 (DeiT III), ImageNet-1k"
@@ -11,14 +11,14 @@ _BY_21K = "Touvron 2022 (DeiT III), ImageNet-21k, then ImageNet-1k"
 
 
 def _deit3(size: str, *paper: PaperFigures) -> ModelSpec:
-    whole = shape(size, layer_scale=LAYER_SCALE, class_position=False)
+    whole = shape(size, layer_scale=_LAYER_SCALE, class_position=False)
     timm = f"deit3_{TIMM_SIZE[size]}_patch{whole.patch}"
     finer = {} if size in "mh" else {
         "in21k_ft_in1k_384": (f"{timm}_384.fb_in22k_ft_in1k", _BY_21K),
         "in1k_384": (f"{timm}_384.fb_in1k", _BY),
     }  # fmt: skip
     weights = hub(in21k_ft_in1k=(f"{timm}_224.fb_in22k_ft_in1k", _BY_21K), in1k=(f"{timm}_224.fb_in1k", _BY), **finer)
-    options: dict[str, object] = {"init_values": LAYER_SCALE}
+    options: dict[str, object] = {"init_values": _LAYER_SCALE}
     return ModelSpec(f"deit3_{size}{whole.patch}", "deit3", f"{timm}_224", THESIS, options, weights, whole, paper=paper)
 
 
@@ -29,8 +29,8 @@ MODELS = (
         "deit3",
         "deit3_small_patch16_224",
         THESIS,
-        {"init_values": LAYER_SCALE, "embed_dim": 192, "num_heads": 3},
-        shape=shape("ti", layer_scale=LAYER_SCALE, class_position=False),
+        {"init_values": _LAYER_SCALE, "embed_dim": 192, "num_heads": 3},
+        shape=shape("ti", layer_scale=_LAYER_SCALE, class_position=False),
         paper=(figures("Thesis, Table 6.14", 5.7, 1.3),),
     ),
     _deit3(

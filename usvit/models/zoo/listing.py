@@ -14,7 +14,7 @@ from usvit.plain_data import Json
 
 
 @dataclass(frozen=True)
-class ZooRow:
+class _ZooRow:
     """One network in the list."""
 
     name: str
@@ -57,7 +57,7 @@ class Comparison:
 
 def rows(
     family: str | None = None, search: str | None = None, source: str | None = None, max_params: float | None = None
-) -> list[ZooRow]:
+) -> list[_ZooRow]:
     """Return the networks of the zoo that meet all given conditions.
 
     Args:
@@ -103,9 +103,9 @@ def counted(name: str, image_size: int) -> tuple[int, int]:
     return zoo_counts(name)[image_size]
 
 
-def _row(spec: ModelSpec) -> ZooRow:
+def _row(spec: ModelSpec) -> _ZooRow:
     best = spec.recommended
-    return ZooRow(
+    return _ZooRow(
         spec.name,
         spec.family,
         spec.source,

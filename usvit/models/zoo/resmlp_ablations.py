@@ -5,11 +5,11 @@ import re
 from usvit.models.spec import ModelSpec, PaperFigures
 from usvit.models.zoo.common import THESIS, figures, layer_scale
 
-MIXINGS = ("none", "mlp", "conv", "dwconv", "sepconv")
+_MIXINGS = ("none", "mlp", "conv", "dwconv", "sepconv")
 """Communication across patches in place of the linear map."""
 
 PATTERN = re.compile(
-    rf"resmlp_(s|b)([1-9]\d?)(?:_(8|14|16|32))?(?:_({'|'.join(MIXINGS)}))?(_ln)?(_class_mlp)?",
+    rf"resmlp_(s|b)([1-9]\d?)(?:_(8|14|16|32))?(?:_({'|'.join(_MIXINGS)}))?(_ln)?(_class_mlp)?",
 )
 """``resmlp_<size><depth>[_<patch>][_<mixing>][_ln][_class_mlp]``."""
 

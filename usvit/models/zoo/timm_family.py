@@ -10,7 +10,7 @@ from usvit.models.spec import Family
 if TYPE_CHECKING:
     from torch import nn
 
-ATTENTION_SHARE = 0.18
+_ATTENTION_SHARE = 0.18
 """Share of the parameters in self-attention from which on a network is a transformer. A ViT has a third of them there,
 Swin 0.31, MaxViT and FastViT 0.19 or more; ResNets with some attention (BoTNet) have 0.17 or less, CNNs none."""
 
@@ -37,8 +37,8 @@ _VITS = re.compile("vision_transformer.*|deit")
 def family_of(architecture: str) -> Family:
     """Return the family of timm's network ``architecture``, which is built without memory to look at its layers.
 
-    A network is a transformer if self-attention, outside a pooling or a head, holds at least ``ATTENTION_SHARE`` of its
-    parameters. It is ``hierarchical`` unless all its layers have tokens of one width and one scale (``vit``).
+    A network is a transformer if self-attention, outside a pooling or a head, holds at least ``_ATTENTION_SHARE`` of
+    its parameters. It is ``hierarchical`` unless all its layers have tokens of one width and one scale (``vit``).
     """
     import timm
     import torch
@@ -53,7 +53,7 @@ def family_of(architecture: str) -> Family:
     with torch.device("meta"):
         model = timm.create_model(architecture, num_classes=0)
     held = {id(one): one.numel() for layer in _attention(model) for one in layer.parameters()}
-    if sum(held.values()) < ATTENTION_SHARE * sum(one.numel() for one in model.parameters()):
+    if sum(held.values()) < _ATTENTION_SHARE * sum(one.numel() for one in model.parameters()):
         return "cnn"
     levels: list[dict[str, object]] = list(getattr(model, "feature_info", None) or [])
     return "vit" if len({(level["num_chs"], level["reduction"]) for level in levels}) == 1 else "hierarchical"

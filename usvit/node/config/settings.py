@@ -55,10 +55,10 @@ def _allowed(value: Any) -> Any:
     return [{"anyone": True}] if value == "any" else value
 
 
-AeTitle = Annotated[str, AfterValidator(_ae_title)]
-ConfigPath = Annotated[Path, AfterValidator(_resolved)]
+_AeTitle = Annotated[str, AfterValidator(_ae_title)]
+_ConfigPath = Annotated[Path, AfterValidator(_resolved)]
 Host = Annotated[str, AfterValidator(_host)]
-Port = Annotated[int, Field(ge=1, le=65535)]
+_Port = Annotated[int, Field(ge=1, le=65535)]
 Name = Annotated[str, AfterValidator(_name)]
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 """A pattern with ``*`` and ``?``, compared without regard to case."""
@@ -70,11 +70,11 @@ DEFAULT_INSTANCE_MB = 1024
 class NodeTlsConfig(Section):
     """TLS of the receiver or of one peer."""
 
-    certificate: ConfigPath | None = None
+    certificate: _ConfigPath | None = None
     """Own certificate, as PEM; required for the receiver."""
-    private_key: ConfigPath | None = None
+    private_key: _ConfigPath | None = None
     """Key of the certificate, as PEM without a pass phrase."""
-    ca: ConfigPath | None = None
+    ca: _ConfigPath | None = None
     """Certificates of the authorities that sign the other side's certificate. For the receiver: certificates of the
     senders are then required. For a peer: required, since its certificate is always checked."""
     server_name: Host | None = None
@@ -90,7 +90,7 @@ class NodeTlsConfig(Section):
 class AllowedSender(Section):
     """A sender that may connect: the AE title, the address, or both must match."""
 
-    ae_title: AeTitle | None = None
+    ae_title: _AeTitle | None = None
     """None: any AE title."""
     address: Annotated[str, AfterValidator(_network)] | None = None
     """IP address or network, such as ``192.168.1.0/24``; None: any address."""
@@ -112,11 +112,11 @@ class AllowedSender(Section):
 class ReceiveConfig(Section):
     """The application entity that listens for C-ECHO, C-STORE and answers of storage commitment."""
 
-    ae_title: AeTitle = "USVIT"
+    ae_title: _AeTitle = "USVIT"
     """Own AE title, with which senders must call the node."""
     host: Host = "127.0.0.1"
     """Address to listen on; ``0.0.0.0`` for all networks of the machine."""
-    port: Port = 11112
+    port: _Port = 11112
     """Port to listen on."""
     allow: Annotated[tuple[AllowedSender, ...], BeforeValidator(_allowed), Field(min_length=1)]
     """Who may send. ``any`` allows everybody who reaches the port."""
@@ -145,7 +145,7 @@ class ReceiveConfig(Section):
 class WatchedFolderConfig(Section):
     """A folder whose DICOM files are taken in, and removed from it."""
 
-    path: ConfigPath
+    path: _ConfigPath
     """The folder; files in folders below it are taken in, too."""
     settle_seconds: Annotated[float, Field(ge=0, le=3600)] = 5.0
     """A file is taken in when it has not changed for this time."""
@@ -165,11 +165,11 @@ class CompletionConfig(Section):
 class NodeModelConfig(ModelSettings):
     """A model that stays loaded; its settings mean what they mean for ``usvit score``."""
 
-    path: ConfigPath
+    path: _ConfigPath
     """Folder of a run, of a fold, of an export, or of an ensemble."""
     gpu: Annotated[int, Field(ge=0)] | None = None
     """Number of the GPU that this model uses; models on different GPUs score at the same time."""
-    calibration: ConfigPath | None = None
+    calibration: _ConfigPath | None = None
     """File that ``usvit recalibrate`` wrote."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Number of processes that decode images."""
@@ -227,11 +227,11 @@ class NodeRule(Section):
 class PeerConfig(Section):
     """A system to which results are sent: an AE, or an archive that speaks DICOMweb."""
 
-    ae_title: AeTitle | None = None
+    ae_title: _AeTitle | None = None
     """AE title of the peer."""
     host: Host | None = None
     """Its host name or IP address."""
-    port: Port | None = None
+    port: _Port | None = None
     """Its port."""
     tls: NodeTlsConfig | None = None
     """TLS to an AE."""
@@ -239,11 +239,11 @@ class PeerConfig(Section):
     """Ask the AE to commit itself to what was sent, and send again what it does not have."""
     dicomweb: str | None = None
     """Base address of the DICOMweb service, such as ``https://host/dicom-web``."""
-    token_file: ConfigPath | None = None
+    token_file: _ConfigPath | None = None
     """File that holds a bearer token."""
-    user_file: ConfigPath | None = None
+    user_file: _ConfigPath | None = None
     """File that holds ``name:password``."""
-    ca: ConfigPath | None = None
+    ca: _ConfigPath | None = None
     """Certificates of the authorities that sign the certificate of the DICOMweb service."""
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     """Longest time that an answer may take."""
@@ -283,7 +283,7 @@ class StatusConfig(Section):
 
     host: Host = "127.0.0.1"
     """Address of the page."""
-    port: Port = 8484
+    port: _Port = 8484
     """Its port."""
 
 
@@ -301,9 +301,9 @@ class RetentionConfig(Section):
 class NodeConfig(Section):
     """The whole configuration of a node."""
 
-    folder: ConfigPath
+    folder: _ConfigPath
     """Private folder of the service: images, results, database, audit log."""
-    key: ConfigPath | None = None
+    key: _ConfigPath | None = None
     """Key of the pseudonyms; None: ``pseudonym.key`` in ``folder``."""
     receive: ReceiveConfig | None = None
     """None: nothing listens, and images come from ``folders`` or ``usvit node pull``."""

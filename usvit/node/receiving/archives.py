@@ -41,11 +41,11 @@ from usvit.scoring import IMAGE_CLASSES
 
 MOST_MATCHES = 100_000
 """Matches of one search."""
-SECONDS_EACH = 0.1
+_SECONDS_EACH = 0.1
 """Time that each match may take, beyond ``timeout_seconds`` for all of them."""
 PAGE_BYTES = 32_000_000
 """Largest page of an answer of QIDO-RS; a match has some hundred bytes."""
-PART_HEADER = 1 << 16
+_PART_HEADER = 1 << 16
 """Bytes around an instance in an answer of WADO-RS."""
 _CHUNK = 1 << 18
 _PENDING = (0xFF00, 0xFF01)
@@ -75,7 +75,7 @@ class WebArchive:
         assert peer.dicomweb is not None
         self._peer, self._base = peer, peer.dicomweb.rstrip("/")
         self._searching = dicomweb_session(peer, PAGE_BYTES)
-        self._fetching = dicomweb_session(peer, max_bytes + PART_HEADER)
+        self._fetching = dicomweb_session(peer, max_bytes + _PART_HEADER)
         self._client = dicomweb_client(peer, self._searching)
 
     def __enter__(self) -> "WebArchive":
@@ -119,7 +119,7 @@ class WebArchive:
                 answer.raise_for_status()
                 kind = answer.headers.get("Content-Type", "")
                 with disk_errors(target), open(target, "xb") as file:
-                    write_first_part(answer.iter_content(_CHUNK), kind, file)
+                    _write_first_part(answer.iter_content(_CHUNK), kind, file)
         except _RefusedRequest:
             return False
         return True
@@ -139,12 +139,12 @@ class WebArchive:
                 offset += len(found)
 
         seen: dict[str, Answer] = {}
-        for uid, row in bounded_answers(rows(), MOST_MATCHES, self._peer.timeout_seconds, SECONDS_EACH):
+        for uid, row in bounded_answers(rows(), MOST_MATCHES, self._peer.timeout_seconds, _SECONDS_EACH):
             seen[uid] = row
         return seen
 
 
-def write_first_part(chunks: Iterable[bytes], kind: str, file: BinaryIO) -> None:
+def _write_first_part(chunks: Iterable[bytes], kind: str, file: BinaryIO) -> None:
     """Write the body of the first part of a multipart answer, or all of another answer, into a file as it comes.
 
     Args:
@@ -172,7 +172,7 @@ def write_first_part(chunks: Iterable[bytes], kind: str, file: BinaryIO) -> None
             start = held.find(begin)
             body = -1 if start < 0 else held.find(b"\r\n\r\n", start)
             if body < 0:
-                if len(held) > PART_HEADER + len(chunk):
+                if len(held) > _PART_HEADER + len(chunk):
                     raise ValueError("the answer has no part")
                 continue
             held, inside = held[body + 4 :], True
@@ -318,7 +318,7 @@ class DimseArchive:
     def _matches(self, identifier: Dataset, wanted: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         assert self._finding is not None
         answers = self._finding.send_c_find(identifier, StudyRootQueryRetrieveInformationModelFind)
-        for status, row in bounded_answers(answers, MOST_MATCHES, self._peer.timeout_seconds, SECONDS_EACH):
+        for status, row in bounded_answers(answers, MOST_MATCHES, self._peer.timeout_seconds, _SECONDS_EACH):
             if "Status" not in status:
                 raise PeerUnavailable("it ended the association, or did not answer in time")
             if status.Status in _PENDING and row is not None:

@@ -13,7 +13,7 @@ from pynetdicom.transport import RequestHandler, ThreadedAssociationServer
 from usvit.node.bounded_association import AssociationLimits, BoundedSocket
 from usvit.node.config.settings import AllowedSender, ReceiveConfig
 
-SPARE = 8
+_SPARE = 8
 """Connections beyond ``max_associations``, which are told that there are too many; further ones are closed at once."""
 
 
@@ -63,7 +63,7 @@ class BoundedServer(ThreadedAssociationServer):
         if not any(_address_fits(one, client_address[0]) for one in self.limits.allow):
             self.refused("address", "")
             return False
-        if len(self.active_associations) >= self.limits.max_associations + SPARE:
+        if len(self.active_associations) >= self.limits.max_associations + _SPARE:
             self.refused("connections", "")
             return False
         return True

@@ -24,9 +24,9 @@ from usvit.node.receiving.instance_store import InstanceStore, Outcome
 
 logger = logging.getLogger(__name__)
 
-MOST_A_ROUND = 200
+_MOST_A_ROUND = 200
 """Number of files that are taken in at once, so that the other work of the supervisor is not kept waiting."""
-PRIVATE = ".usvit"
+_PRIVATE = ".usvit"
 """Folder of the node in a watched folder."""
 _CHUNK = 1 << 20
 _DONE = (Outcome.STORED, Outcome.DUPLICATE)
@@ -63,7 +63,7 @@ class FolderWatcher:
             if before != state:
                 self._seen[path] = (state, now)
                 since = now
-            if now - since < self._settings.settle_seconds or taken >= MOST_A_ROUND:
+            if now - since < self._settings.settle_seconds or taken >= _MOST_A_ROUND:
                 continue
             outcome = self._take(path, state)
             if outcome is Outcome.FULL:
@@ -77,10 +77,10 @@ class FolderWatcher:
     def _files(self) -> list[tuple[Path, _State]]:
         """Return the regular files with their states; those that were moved already come first."""
         moved, others = list[tuple[Path, _State]](), list[tuple[Path, _State]]()
-        taking = self._settings.path / PRIVATE / "taking"
+        taking = self._settings.path / _PRIVATE / "taking"
         for folder, folders, names in os.walk(self._settings.path):
             here = Path(folder)
-            if here == self._settings.path / PRIVATE:
+            if here == self._settings.path / _PRIVATE:
                 folders[:] = ["taking"] if "taking" in folders else []
                 continue
             for name in names:
@@ -151,12 +151,12 @@ class FolderWatcher:
             return False
 
     def _is_moved(self, path: Path) -> bool:
-        return path.is_relative_to(self._settings.path / PRIVATE)
+        return path.is_relative_to(self._settings.path / _PRIVATE)
 
     def _move(self, path: Path, to: str, ticket: str) -> Path | None:
         """Move a file into ``.usvit/<to>/<ticket>``, without following links; None if that is not possible."""
         top = self._settings.path
-        place = top / PRIVATE / to / ticket
+        place = top / _PRIVATE / to / ticket
         try:
             with folder_within(path.parent, top) as source, folder_within(place, top) as target:
                 source.move(path.name, target)
@@ -172,7 +172,7 @@ class FolderWatcher:
             return
         _tidy(path.parent)
         self._store.tell_set_aside(outcome.value, ticket)
-        logger.warning(f"A file was set aside in {self._settings.path / PRIVATE / 'refused'} ({outcome.value}).")
+        logger.warning(f"A file was set aside in {self._settings.path / _PRIVATE / 'refused'} ({outcome.value}).")
 
 
 def _tidy(place: Path) -> None:

@@ -31,9 +31,9 @@ _LOOSE_UID = re.compile(r"[0-9]+(\.[0-9]+)*")
 _CHUNK = 1 << 20
 LEFTOVER_SECONDS = 3600
 """Age of a file that no process can still be taking in."""
-COUNT_SECONDS = 1
+_COUNT_SECONDS = 1
 """Time for which the number of waiting instances is remembered."""
-FULL_SECONDS = 60
+_FULL_SECONDS = 60
 """Time after which it is audited again that there is no room."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -57,7 +57,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Receipt:
+class _Receipt:
     """The answer of ``InstanceStore.take``."""
 
     outcome: Outcome
@@ -122,7 +122,7 @@ class InstanceStore:
             return False
         if self._max_waiting is None:
             return True
-        if time.monotonic() - self._counted_at > COUNT_SECONDS:
+        if time.monotonic() - self._counted_at > _COUNT_SECONDS:
             (self._waiting,) = self._database.rows("SELECT count(*) FROM instances WHERE state = 'stored'")[0]
             self._counted_at = time.monotonic()
         return self._waiting <= self._max_waiting
@@ -134,7 +134,7 @@ class InstanceStore:
         source: str,
         calling_ae: str = "",
         announced: tuple[str, str] | None = None,
-    ) -> Receipt:
+    ) -> _Receipt:
         """Take in an instance; its file in ``incoming/.partial`` is gone afterwards.
 
         Args:
@@ -155,7 +155,7 @@ class InstanceStore:
         except sqlite3.OperationalError as error:
             if "full" not in str(error):
                 raise
-            return Receipt(Outcome.FULL)
+            return _Receipt(Outcome.FULL)
         finally:
             partial.unlink(missing_ok=True)
 
@@ -181,7 +181,7 @@ class InstanceStore:
                 if not known and path.stat().st_mtime < old:
                     path.unlink()
 
-    def _take(self, partial: Path, source: str, calling_ae: str, announced: tuple[str, str] | None) -> Receipt:
+    def _take(self, partial: Path, source: str, calling_ae: str, announced: tuple[str, str] | None) -> _Receipt:
         if not self.has_room():
             return self._refused(Outcome.FULL, calling_ae, source)
         if partial.stat().st_size > self.max_bytes:
@@ -225,13 +225,13 @@ class InstanceStore:
         }
         if expired:
             self._restore(row)
-            return Receipt(Outcome.DUPLICATE, instance)
+            return _Receipt(Outcome.DUPLICATE, instance)
         try:
             self._register(row, found.patient)
         except sqlite3.IntegrityError:  # the same instance arrived on another association at the same moment
             known, _ = self._known(found.sop_instance_uid, dataset_sha256)
             return self._refused(known or Outcome.CONFLICT, calling_ae, source, instance)
-        return Receipt(Outcome.STORED, instance)
+        return _Receipt(Outcome.STORED, instance)
 
     def _register(self, row: dict[str, Any], patient: PatientIdentity) -> None:
         study = self._pseudonyms.study(row["study_uid"])
@@ -285,11 +285,11 @@ class InstanceStore:
             return Outcome.CONFLICT, False
         return Outcome.DUPLICATE, row["state"] == "expired"
 
-    def _refused(self, outcome: Outcome, calling_ae: str, source: str, instance: str = "") -> Receipt:
+    def _refused(self, outcome: Outcome, calling_ae: str, source: str, instance: str = "") -> _Receipt:
         """Return a receipt for an instance that is not taken in, and audit it if the disk allows."""
         if outcome is Outcome.FULL:  # senders try again and again, and each line takes room
-            if time.monotonic() - self._told_full_at < FULL_SECONDS:
-                return Receipt(outcome)
+            if time.monotonic() - self._told_full_at < _FULL_SECONDS:
+                return _Receipt(outcome)
             self._told_full_at = time.monotonic()
         told = {"instance": instance} if instance else {}
         try:
@@ -299,7 +299,7 @@ class InstanceStore:
         except sqlite3.OperationalError as error:
             if "full" not in str(error):  # such as a locked database: the sender gets a failure and tries again
                 raise
-        return Receipt(outcome, instance)
+        return _Receipt(outcome, instance)
 
     def _place(self, found: DicomIdentity) -> Path:
         """Return the path of an instance: hashes of its UIDs, which are never part of a path themselves."""

@@ -32,7 +32,7 @@ KEYS = (
 WAYS = ("auto", "get", "move")
 BATCH = 50
 """Instances of one C-GET or C-MOVE."""
-ARRIVAL_SECONDS = 10.0
+_ARRIVAL_SECONDS = 10.0
 """Time that an instance of a finished C-MOVE has to be stored by the receiver."""
 
 
@@ -248,7 +248,7 @@ class _Pull:
 
     def _await(self, part: list[ArchivedInstance]) -> None:
         """Wait for what the archive sends to the receiver."""
-        limit = time.monotonic() + ARRIVAL_SECONDS
+        limit = time.monotonic() + _ARRIVAL_SECONDS
         missing = {one.instance for one in part}
         while missing and time.monotonic() < limit:
             missing = {uid for uid in missing if not self._has(uid)}

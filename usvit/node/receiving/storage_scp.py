@@ -40,7 +40,7 @@ STATUSES = {
     Outcome.CONFLICT: 0xC111,
     Outcome.TOO_LARGE: 0xC000,
 }
-BUG = 0xC001
+_BUG = 0xC001
 """Status if the receiver itself fails."""
 _SWEEP_SECONDS = 2.0
 _END_SECONDS = 20.0
@@ -105,7 +105,7 @@ class _Receiver:
         server = ae.make_server(
             (settings.host, settings.port),
             ae_title=settings.ae_title,
-            ssl_context=tls_of_receiver(settings),
+            ssl_context=_tls_of_receiver(settings),
             evt_handlers=handlers,
             server_class=BoundedServer,
             limits=settings,
@@ -147,7 +147,7 @@ class _Receiver:
         except Exception as error:
             with contextlib.suppress(Exception):
                 self._refusals.tell(f"bug_{type(error).__name__}", self._listed(event))
-            return BUG
+            return _BUG
 
     def _on_event_report(self, event: evt.Event) -> tuple[int, Any]:
         from usvit.node.sending import on_event_report
@@ -254,7 +254,7 @@ class _ReceivedFile:
             self.discard()
 
 
-def tls_of_receiver(settings: ReceiveConfig) -> ssl.SSLContext | None:
+def _tls_of_receiver(settings: ReceiveConfig) -> ssl.SSLContext | None:
     """Return the TLS context of the receiver; None without TLS.
 
     Raises:

@@ -119,10 +119,10 @@ class Answer:
             return cls(status)
         if status in _WARNINGS or status == DUPLICATE:
             return cls(status, warning=True)
-        return cls(status, error=words_of(status), passing=status in OUT_OF_RESOURCES or status == 0x0213)
+        return cls(status, error=_words_of(status), passing=status in OUT_OF_RESOURCES or status == 0x0213)
 
 
-def words_of(status: int) -> str:
+def _words_of(status: int) -> str:
     """Return the meaning of a status that is a failure."""
     if status in _WORDS:
         words = _WORDS[status]

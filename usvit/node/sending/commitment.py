@@ -22,7 +22,7 @@ from usvit.node.database import NodeDatabase, add_event, count
 
 ALL_COMMITTED, SOME_FAILED = 1, 2
 """Event types (PS3.4 J.3.3.1)."""
-NO_SUCH_INSTANCE = 0x0112
+_NO_SUCH_INSTANCE = 0x0112
 MOST_ITEMS = 500
 """Objects of one request."""
 LINGER_SECONDS = 1.0
@@ -97,7 +97,7 @@ class CommitmentRequests:
             )
             add_event(connection, "commitment_requested", peer=self._name, objects=len(rows))
         found, _ = association.send_n_action(
-            request_of(transaction, [(row["sop_class_uid"], row["sop_instance_uid"]) for row in rows]),
+            _request_of(transaction, [(row["sop_class_uid"], row["sop_instance_uid"]) for row in rows]),
             1,
             StorageCommitmentPushModel,
             StorageCommitmentPushModelInstance,
@@ -152,7 +152,7 @@ class CommitmentRequests:
             count(connection, "commitments_failed")
 
 
-def request_of(transaction: str, objects: list[tuple[str, str]]) -> Dataset:
+def _request_of(transaction: str, objects: list[tuple[str, str]]) -> Dataset:
     """Return the data set of N-ACTION for (SOP class, SOP instance) pairs (PS3.4 J.3.2.1.1)."""
     data = Dataset()
     data.TransactionUID = transaction
@@ -244,7 +244,7 @@ def conclude(
             (reason, transaction, row["delivery_id"]),
         )
         error = f"no storage commitment (0x{reason:04X})"
-        if reason == NO_SUCH_INSTANCE:
+        if reason == _NO_SUCH_INSTANCE:
             wait = settings.first_retry_seconds * 2.0 ** min(row["attempts"] - 1, 60)
             connection.execute(
                 "UPDATE deliveries SET state = 'waiting', next_at = ?, last_error = ? WHERE id = ?",

@@ -31,11 +31,11 @@ from usvit.node.sending.store_scu import StoreScu, fits_one_association
 from usvit.node.sending.stow import StowClient
 
 POLL_SECONDS = 0.5
-MOST_AT_ONCE = 200
+_MOST_AT_ONCE = 200
 """Objects that are sent over one association."""
 HOLDS = 5
 """Attempts for which an object that a peer refuses holds up the later results of its study."""
-NOT_OFFERED = -1
+_NOT_OFFERED = -1
 """``last_status`` of an object that could not be offered, because the peer does not accept its SOP class."""
 _LONGEST_ERROR_WAIT = 30.0
 
@@ -160,7 +160,7 @@ class PeerDelivery:
                 continue
             yield _Job(row, file)
             n_found += 1
-            if n_found == MOST_AT_ONCE:
+            if n_found == _MOST_AT_ONCE:
                 return
 
     def _file_of(self, row: sqlite3.Row) -> Outgoing | None:
@@ -216,7 +216,7 @@ class PeerDelivery:
     def _conclude(self, row: sqlite3.Row, answer: Answer) -> None:
         now, attempts = self._database.now(), row["attempts"] + 1
         told: dict[str, object] = {"kind": row["kind"], "sha256": row["sha256"], "attempts": attempts}
-        status = NOT_OFFERED if answer.status is None else answer.status
+        status = _NOT_OFFERED if answer.status is None else answer.status
         if answer.status is not None:
             told["status"] = answer.status
         with self._database.transaction() as connection:

@@ -36,9 +36,9 @@ from usvit.node.sending.store_scu import StoreScu, fits_one_association
 from usvit.node.sending.stow import StowClient
 from usvit.progress import Progress, shown_progress, task
 
-SENT_FILE = "sent.csv"
+_SENT_FILE = "sent.csv"
 COLUMNS = ("file", "sha256", "to", "state", "status", "error", "time")
-AGAIN = 2
+_AGAIN = 2
 """Times that an association is opened again after it was lost, before the rest is listed as not sent."""
 _ADDRESS = re.compile(r"(?P<title>[^@]{1,64})@(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:@/\s]+):(?P<port>[0-9]{1,5})")
 
@@ -68,7 +68,7 @@ class FilesSent:
         return bool(self.failed)
 
 
-def parse_peer(settings: SendSettings) -> PeerConfig:
+def _parse_peer(settings: SendSettings) -> PeerConfig:
     """Return the peer that the settings describe.
 
     Raises:
@@ -131,14 +131,14 @@ def send_dicom(
         >>> usvit.send_dicom("scores", to="PACS@127.0.0.1:11112").failed  # doctest: +SKIP
         {}
     """
-    peer = parse_peer(settings)
+    peer = _parse_peer(settings)
     title = PeerConfig(ae_title=_title(settings.calling), host="localhost", port=1).ae_title or "USVIT"
     given = [Path(one) for one in ([paths] if isinstance(paths, (str, Path)) else paths)]
     found, broken, left_out = _find(given)
     if not (found or broken):
         raise UsvitError(f"There is no DICOM file in {', '.join(map(str, given))}. Run 'usvit score' with --sr first.")
     base = given[0] if given[0].is_dir() else given[0].parent
-    path = settings.record or base / SENT_FILE
+    path = settings.record or base / _SENT_FILE
     name = settings.stow.rstrip("/") if settings.stow is not None else str(settings.to)
     with for_the_owner_alone(), locked(path.with_name(f".{path.name}.lock"), f"Another command writes {path}."):
         listed = _SentList(path, name, base)
@@ -178,7 +178,7 @@ class _Sending:
                             "both sides, and that the archive accepts this one."
                         ) from error
                     lost = 1 if done > before else lost + 1
-                    if lost > AGAIN:
+                    if lost > _AGAIN:
                         for one in files[done:]:
                             self.conclude(one.path, Answer(None, error=str(error)))
                         return
@@ -292,4 +292,4 @@ def _files(top: Path) -> Iterator[Path]:
         top = top / "dicom"
     for folder, folders, names in os.walk(top):
         folders.sort()
-        yield from (Path(folder, name) for name in sorted(names) if not name.startswith(".") and name != SENT_FILE)
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith(".") and name != _SENT_FILE)

@@ -20,7 +20,7 @@ from usvit.node.bounded_association import AssociationLimits, client_handlers
 from usvit.node.config.settings import NodeTlsConfig, PeerConfig
 from usvit.node.sending.answers import Answer, Outgoing, PeerUnavailable
 
-MOST_CONTEXTS = 127
+_MOST_CONTEXTS = 127
 """Presentation contexts of one association (128, PS3.8 9.3.2), one of which is left to storage commitment."""
 _MOST_WAITING = 200
 """Answers of an AE that may wait to be handled; more are left in the network."""
@@ -62,7 +62,7 @@ class StoreScu:
         commitment: bool = False,
         on_event_report: Callable[[evt.Event], tuple[int, Any]] | None = None,
     ):
-        self._peer, self._contexts, self._calling = peer, contexts_of(files), calling
+        self._peer, self._contexts, self._calling = peer, _contexts_of(files), calling
         if commitment:
             self._contexts.append(build_context(StorageCommitmentPushModel))
         self._handlers = [] if on_event_report is None else [(evt.EVT_N_EVENT_REPORT, on_event_report)]
@@ -116,16 +116,16 @@ class StoreScu:
         return Answer.of_status(int(found.Status))
 
 
-def contexts_of(files: Iterable[Outgoing]) -> list[PresentationContext]:
+def _contexts_of(files: Iterable[Outgoing]) -> list[PresentationContext]:
     """Return the presentation contexts for the files: one for each SOP class and transfer syntax.
 
-    Those beyond ``MOST_CONTEXTS`` are left out; ``fits_one_association`` tells how many files that many can carry.
+    Those beyond ``_MOST_CONTEXTS`` are left out; ``fits_one_association`` tells how many files that many can carry.
     """
     pairs = dict.fromkeys((one.sop_class_uid, one.transfer_syntax_uid) for one in files)
     return [
         build_context(sop_class, list(dict.fromkeys([syntax, *_PLAIN])) if syntax in _PLAIN else [syntax])
         for sop_class, syntax in pairs
-    ][:MOST_CONTEXTS]
+    ][:_MOST_CONTEXTS]
 
 
 def fits_one_association(files: Sequence[Outgoing]) -> int:
@@ -133,7 +133,7 @@ def fits_one_association(files: Sequence[Outgoing]) -> int:
     pairs = set()
     for number, one in enumerate(files):
         pairs.add((one.sop_class_uid, one.transfer_syntax_uid))
-        if len(pairs) > MOST_CONTEXTS:
+        if len(pairs) > _MOST_CONTEXTS:
             return number
     return len(files)
 

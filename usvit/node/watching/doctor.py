@@ -26,8 +26,8 @@ from usvit.node.watching.peers import check_peer
 from usvit.node.watching.status import read_status
 from usvit.pseudonyms import KEY_BYTES, Pseudonyms
 
-EXPIRES_SOON_DAYS = 30
-CLOCK_SECONDS = 60.0
+_EXPIRES_SOON_DAYS = 30
+_CLOCK_SECONDS = 60.0
 """Difference of clocks that is a fault."""
 
 
@@ -314,8 +314,8 @@ def _check_certificate(tls: NodeTlsConfig, section: str, checks: _Checks) -> Non
     if end is not None:
         days = (end - time.time()) / 86400
         said = f"The certificate {tls.certificate} ({section}) expires in {days:.0f} days"
-        (checks.note if days < EXPIRES_SOON_DAYS else checks.ok)(
-            f"{said}. Get a new one." if days < EXPIRES_SOON_DAYS else f"{said}."
+        (checks.note if days < _EXPIRES_SOON_DAYS else checks.ok)(
+            f"{said}. Get a new one." if days < _EXPIRES_SOON_DAYS else f"{said}."
         )
     if os.name == "posix" and stat.S_IMODE(tls.private_key.stat().st_mode) & 0o077:
         checks.fault(
@@ -326,7 +326,7 @@ def _check_certificate(tls: NodeTlsConfig, section: str, checks: _Checks) -> Non
 def _check_clock(config: NodeConfig, clocks: list[tuple[str, float]], checks: _Checks) -> None:
     """Compare the clock with that of peers that report theirs, and with times that cannot lie in the future."""
     for name, difference in clocks:
-        if abs(difference) > CLOCK_SECONDS:
+        if abs(difference) > _CLOCK_SECONDS:
             ahead = "ahead of" if difference > 0 else "behind"
             checks.fault(
                 f"The clock is {abs(difference):.0f} seconds {ahead} that of the peer '{name}'. Let both take the time "
@@ -338,12 +338,12 @@ def _check_clock(config: NodeConfig, clocks: list[tuple[str, float]], checks: _C
         ("the last image arrived", lambda: _last_received(config)),
     ]
     late = [
-        (name, at) for name, at in ((name, _time_of(told)) for name, told in known) if at > time.time() + CLOCK_SECONDS
+        (name, at) for name, at in ((name, _time_of(told)) for name, told in known) if at > time.time() + _CLOCK_SECONDS
     ]
     for name, at in late:
         when = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
         checks.fault(f"The clock is wrong: according to it, {name} in the future ({when}). Set the clock (NTP).")
-    if not late and not any(abs(difference) > CLOCK_SECONDS for _, difference in clocks):
+    if not late and not any(abs(difference) > _CLOCK_SECONDS for _, difference in clocks):
         compared = f" and with {len(clocks)} peers that report theirs" if clocks else "; no peer reports its time"
         checks.ok(f"It agrees with the times of files{compared}.")
 

@@ -18,9 +18,9 @@ from usvit.node.config.settings import NodeConfig
 from usvit.node.database import NodeDatabase, add_event, count
 from usvit.node.watching.status import folder_bytes
 
-OVER_LIMIT_SECONDS = 3600.0
+_OVER_LIMIT_SECONDS = 3600.0
 """Time after which it is audited again that the folder is too large and nothing may be deleted."""
-TRASH = ".expired"
+_TRASH = ".expired"
 """Folder in ``results`` into which a result is moved before it is deleted."""
 
 _FINISHED = "studies.state IN ('done', 'left_alone', 'failed')"
@@ -28,7 +28,7 @@ _HAS_IMAGES = "EXISTS (SELECT 1 FROM instances WHERE study_id = studies.id AND p
 
 
 @dataclass
-class Expired:
+class _Expired:
     """What ``apply_retention`` has deleted."""
 
     n_images: int = 0
@@ -36,7 +36,7 @@ class Expired:
     n_bytes: int = 0
 
 
-def apply_retention(config: NodeConfig, database: NodeDatabase, now: float | None = None) -> Expired:
+def apply_retention(config: NodeConfig, database: NodeDatabase, now: float | None = None) -> _Expired:
     """Delete images and results that are older than the configuration allows, or for which there is no room.
 
     Args:
@@ -58,10 +58,10 @@ class _Retention:
         self._folder, self._limits = config.folder, config.retention
         self._database, self._now = database, now
         self._committing = [name for name, peer in config.peers.items() if peer.storage_commitment]
-        self._done = Expired()
+        self._done = _Expired()
 
-    def run(self) -> Expired:
-        shutil.rmtree(self._folder / "results" / TRASH, ignore_errors=True)  # of a run that was interrupted
+    def run(self) -> _Expired:
+        shutil.rmtree(self._folder / "results" / _TRASH, ignore_errors=True)  # of a run that was interrupted
         for study in self._finished_studies(before=self._now - self._limits.images_days * 86400):
             self._expire_images(study, "age")
         for study, revision in self._finished_results(before=self._now - self._limits.results_days * 86400):
@@ -166,7 +166,7 @@ class _Retention:
                 reason=why,
             )
             count(connection, "results_expired", number)
-            trash = self._folder / "results" / TRASH
+            trash = self._folder / "results" / _TRASH
             trash.mkdir(mode=0o700, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):  # of a run that was interrupted
                 folder.rename(trash / f"{study['pseudonym']}-{revision}")
@@ -198,7 +198,7 @@ class _Retention:
         row = self._database.one(
             "SELECT strftime('%s', time) AS at FROM audit_events WHERE event = 'retention_over_limit' ORDER BY id DESC"
         )
-        if row is not None and self._now - float(row["at"]) < OVER_LIMIT_SECONDS:
+        if row is not None and self._now - float(row["at"]) < _OVER_LIMIT_SECONDS:
             return
         with self._database.transaction() as connection:
             add_event(connection, "retention_over_limit", bytes=size, limit=most)

@@ -20,12 +20,12 @@ from usvit.node.database import NodeDatabase
 from usvit.node.patients import CONFLICT
 from usvit.node.records import NodeDisk, NodePeerQueue, NodeProblem, NodeProcess, NodeStatusRecord, NodeThroughput
 
-INSTANCE_STATES = ("stored", "scored", "failed", "ignored", "expired")
-STUDY_STATES = ("open", "ready", "scoring", "done", "left_alone", "failed", CONFLICT)
+_INSTANCE_STATES = ("stored", "scored", "failed", "ignored", "expired")
+_STUDY_STATES = ("open", "ready", "scoring", "done", "left_alone", "failed", CONFLICT)
 _STUDY_STATE = f"CASE reason WHEN '{CONFLICT}' THEN reason ELSE state END"
 KINDS = ("sr", "sc", "gsps")
 DELIVERY_STATES = ("waiting", "sent", "committed", "gave_up", "dry_run")
-COMMITMENT_STATES = ("waiting", "complete", "incomplete", "expired")
+_COMMITMENT_STATES = ("waiting", "complete", "incomplete", "expired")
 ORDINARY = (
     "received",
     "instance_duplicate",
@@ -43,8 +43,8 @@ ORDINARY = (
     "results_expired",
 )
 """Events of the audit log that tell of no problem. A new kind of event counts as a problem until it is listed here."""
-MOST_PROBLEMS = 20
-RECENT_EVENTS = 10_000
+_MOST_PROBLEMS = 20
+_RECENT_EVENTS = 10_000
 """Number of events that are searched for problems."""
 
 
@@ -116,7 +116,7 @@ def _snapshot(database: NodeDatabase) -> Iterator[None]:
 
 def _status(database: NodeDatabase, folder: Path, config: NodeConfig | None, at: float, now: float) -> NodeStatusRecord:
     processes = _processes(folder)
-    instances = dict.fromkeys(INSTANCE_STATES, 0)
+    instances = dict.fromkeys(_INSTANCE_STATES, 0)
     images_bytes = 0
     for state, number, size in database.rows("SELECT state, count(*), sum(n_bytes) FROM instances GROUP BY state"):
         instances[state] = number
@@ -130,10 +130,10 @@ def _status(database: NodeDatabase, folder: Path, config: NodeConfig | None, at:
         running=any(one.name == "supervisor" and one.alive for one in processes),
         processes=processes,
         instances=instances,
-        studies=_counts(database, "studies", _STUDY_STATE, STUDY_STATES),
+        studies=_counts(database, "studies", _STUDY_STATE, _STUDY_STATES),
         results=_counts(database, "results", "kind", KINDS),
         missing_results=missing,
-        commitments=_counts(database, "commitments", "state", COMMITMENT_STATES),
+        commitments=_counts(database, "commitments", "state", _COMMITMENT_STATES),
         oldest_study_seconds=None if oldest is None else max(0.0, now - oldest),
         deliveries=_deliveries(database, config, now),
         counters=dict(map(tuple, database.rows("SELECT name, value FROM counters ORDER BY name"))),
@@ -212,7 +212,7 @@ def _problems(database: NodeDatabase) -> list[NodeProblem]:
     marks = ", ".join("?" * len(ORDINARY))
     rows = database.rows(
         f"SELECT time, event, data FROM audit_events WHERE id > ? AND event NOT IN ({marks}) ORDER BY id DESC LIMIT ?",
-        (last - RECENT_EVENTS, *ORDINARY, MOST_PROBLEMS),
+        (last - _RECENT_EVENTS, *ORDINARY, _MOST_PROBLEMS),
     )
     found = []
     for row in rows:

@@ -23,13 +23,13 @@ from usvit.node.records import NodeStatusRecord
 from usvit.node.watching.prometheus import CONTENT_TYPE, prometheus_text
 from usvit.node.watching.status import read_status
 
-REQUEST_SECONDS = 5.0
+_REQUEST_SECONDS = 5.0
 """Time in which a request must have arrived, and in which its answer must be taken."""
-MOST_CONNECTIONS = 32
+_MOST_CONNECTIONS = 32
 """Connections at the same time. One more ends the oldest, which has had the time for many requests."""
-FRESH_SECONDS = 1.0
+_FRESH_SECONDS = 1.0
 """Time for which a status is shown again instead of being read from the database."""
-HEADERS = {
+_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; "
     "base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -92,9 +92,9 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = "usvit", self.server_address[1]  # without a look-up of the name
 
     def status(self) -> NodeStatusRecord:
-        """Return the status, at most ``FRESH_SECONDS`` old."""
+        """Return the status, at most ``_FRESH_SECONDS`` old."""
         with self._lock:
-            if self._status is None or time.monotonic() - self._read_at > FRESH_SECONDS:
+            if self._status is None or time.monotonic() - self._read_at > _FRESH_SECONDS:
                 self._status = read_status(self.config.folder, self.config)
                 self._read_at = time.monotonic()
             return self._status
@@ -102,13 +102,13 @@ class _Server(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Make room for the connection: idle ones must not keep a monitor from its answer."""
         with self._connections:
-            while len(self._open) >= MOST_CONNECTIONS:
+            while len(self._open) >= _MOST_CONNECTIONS:
                 _cut(self._open.pop(next(iter(self._open))))
             self._open[id(request)] = request
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        end = threading.Timer(2 * REQUEST_SECONDS, _cut, (request,))
+        end = threading.Timer(2 * _REQUEST_SECONDS, _cut, (request,))
         end.daemon = True
         end.start()
         try:
@@ -129,7 +129,7 @@ def _cut(connection: socket.socket) -> None:
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = REQUEST_SECONDS
+    timeout = _REQUEST_SECONDS
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "usvit", ""
 
@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = body.encode() if isinstance(body, str) else body
         self.close_connection = True
         self.send_response(state)
-        for name, value in HEADERS.items():
+        for name, value in _HEADERS.items():
             self.send_header(name, value)
         if state == HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", "GET, HEAD")

@@ -9,7 +9,7 @@ from usvit.reports.contradictions import MAX_SHOWN, contradictions, contradictio
 from usvit.reports.limitations import patients
 from usvit.wording import counted, plural
 
-MOST_OPEN = 12
+_MOST_OPEN = 12
 """Entries of a list that the page does not fold away."""
 
 
@@ -72,7 +72,7 @@ def _listing(title: str, heads: Sequence[str], rows: Sequence[tuple[doc.Cell, ..
     if not rows:
         return doc.DocumentSection(title, [doc.Paragraph("Not recorded." if rows is None else "None.")])
     entries = plural(len(rows), "entry", "entries")
-    details = doc.Details(entries, [doc.Table(title, heads, rows)], opened=len(rows) <= MOST_OPEN)
+    details = doc.Details(entries, [doc.Table(title, heads, rows)], opened=len(rows) <= _MOST_OPEN)
     return doc.DocumentSection(title, [details])
 
 

@@ -80,7 +80,7 @@ def _mean_sd(one: MeanSd) -> doc.Words:
 def points_section(metrics: MetricsRecord, at_prevalence: AtPrevalence | None, tested_set: str) -> doc.DocumentSection:
     """Build the section of the operating points: each fold, and all of them with the choice of the thresholds."""
     positive, several = metrics.positive_class, len(metrics.folds) > 1
-    missing = without_threshold(metrics)
+    missing = _without_threshold(metrics)
     said = (
         f"Decisions for {positive} against the rest at a threshold of its probability. No threshold was chosen on the "
         "images that it is applied to"
@@ -110,7 +110,7 @@ def points_section(metrics: MetricsRecord, at_prevalence: AtPrevalence | None, t
     return doc.DocumentSection("Operating points", blocks, "points")
 
 
-def without_threshold(metrics: MetricsRecord) -> dict[str, list[str]]:
+def _without_threshold(metrics: MetricsRecord) -> dict[str, list[str]]:
     """Return reason -> rules for which there is no threshold, if a single set of images was tested."""
     found: dict[str, list[str]] = {}
     if len(metrics.folds) > 1 or metrics.external:  # an external test chooses none

@@ -36,7 +36,7 @@ def training_section(
         blocks.append(doc.Paragraph("Training curves: not recorded."))
     if results and record.kind != "ensemble":
         blocks.append(_effort(record.device, results, several))
-    facts: list[tuple[str, doc.Words]] = [("Hardware", device_words(record.device))]
+    facts: list[tuple[str, doc.Words]] = [("Hardware", _device_words(record.device))]
     if record.kind != "transfer":
         facts.append(("Training time", f"{duration(record.training_seconds)}{', all folds' if several else ''}"))
         facts.append(("Energy, estimated", energy.text))
@@ -61,11 +61,11 @@ def _effort(device: DeviceRecord, results: Mapping[int, FoldResultRecord], sever
         for fold, one in results.items()
     ]
     heads = doc.numbers("Steps", "Best step", "Time", "Images/s")
-    caption = f"Steps, and time on {device_words(device, threads=False)}."
+    caption = f"Steps, and time on {_device_words(device, threads=False)}."
     return doc.Table("Training effort", ["Fold" if several else "", *heads], rows, caption)
 
 
-def device_words(device: DeviceRecord, *, threads: bool = True) -> str:
+def _device_words(device: DeviceRecord, *, threads: bool = True) -> str:
     """Describe a device, such as ``CPU (cpu), precision bf16, 2 threads``."""
     name, kind, precision = (one or NOT_RECORDED for one in (device.name, device.type, device.precision))
     words = f"{name} ({kind}), precision {precision}"
@@ -94,7 +94,7 @@ def repeat_section(record: RunRecord, *, several: bool = False) -> doc.DocumentS
     facts += [
         ("Started, finished", (record.created, ", ", record.finished)),
         ("Wall time", duration(record.seconds)),
-        ("Device", device_words(record.device)),
+        ("Device", _device_words(record.device)),
         ("Libraries", libraries or None),
     ]
     if record.model.weights.source:
@@ -105,7 +105,7 @@ def repeat_section(record: RunRecord, *, several: bool = False) -> doc.DocumentS
         facts.append(("Manifest, SHA-256", _hash(record.data.manifest_sha256)))
         facts.append((f"{'Folds' if several else 'Split'}, SHA-256", _hash(record.folds.sha256)))
     facts.append(("Configuration, SHA-256", _hash(record.config_sha256)))
-    written = config_text(record)
+    written = _config_text(record)
     config: doc.Block = doc.CodeBlock("Configuration", written) if written else doc.Paragraph("Not recorded.")
     return doc.DocumentSection(
         "How to reproduce this run",
@@ -116,7 +116,7 @@ def repeat_section(record: RunRecord, *, several: bool = False) -> doc.DocumentS
     )
 
 
-def config_text(record: RunRecord) -> str | None:
+def _config_text(record: RunRecord) -> str | None:
     """Return the configuration in ``run.json`` as YAML; None if there is none."""
     config = record.config.as_written()
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else None

@@ -24,9 +24,9 @@ logging.getLogger("highdicom").setLevel(logging.CRITICAL + 1)
 
 UTF8 = "ISO_IR 192"
 
-BASIC_PROFILE = Code("113100", "DCM", "Basic Application Confidentiality Profile")
-CLEAN_STRUCTURE = Code("113104", "DCM", "Clean Structured Content Option")
-CLEAN_DESCRIPTORS = Code("113105", "DCM", "Clean Descriptors Option")
+_BASIC_PROFILE = Code("113100", "DCM", "Basic Application Confidentiality Profile")
+_CLEAN_STRUCTURE = Code("113104", "DCM", "Clean Structured Content Option")
+_CLEAN_DESCRIPTORS = Code("113105", "DCM", "Clean Descriptors Option")
 """Applies because the series and derivation descriptions are usvit's own and hold nothing of the source."""
 
 _KEPT_TEXT = ("PatientName", "PatientID", "IssuerOfPatientID", "AccessionNumber", "StudyID", "ReferringPhysicianName")
@@ -70,7 +70,7 @@ def evidence_of(header: Dataset | None, item: ScoringItem, pseudonyms: Pseudonym
         data.PatientName = f"{data.PatientID}^"  # a family name alone
         data.PatientIdentityRemoved = "YES"
         data.DeidentificationMethod = f"usvit {__version__}: PS3.15 Basic Profile, built from scratch"
-        data.DeidentificationMethodCodeSequence = [_coded(BASIC_PROFILE), _coded(CLEAN_DESCRIPTORS)]
+        data.DeidentificationMethodCodeSequence = [_coded(_BASIC_PROFILE), _coded(_CLEAN_DESCRIPTORS)]
         data.LongitudinalTemporalInformationModified = "REMOVED"
     instance = _text(source, "SOPInstanceUID") or _text(meta, "MediaStorageSOPInstanceUID")
     study, series = _text(source, "StudyInstanceUID"), _text(source, "SeriesInstanceUID")
@@ -121,8 +121,8 @@ def stamp(data: Dataset, evidence: Dataset, *, started: datetime.datetime, struc
             setattr(data, keyword, evidence[keyword].value)
     if "DeidentificationMethodCodeSequence" in evidence:
         methods = deepcopy(list(evidence.DeidentificationMethodCodeSequence))
-        ours = any(one.get("CodeValue") == CLEAN_DESCRIPTORS.value for one in methods)
-        data.DeidentificationMethodCodeSequence = methods + ([_coded(CLEAN_STRUCTURE)] if structured and ours else [])
+        ours = any(one.get("CodeValue") == _CLEAN_DESCRIPTORS.value for one in methods)
+        data.DeidentificationMethodCodeSequence = methods + ([_coded(_CLEAN_STRUCTURE)] if structured and ours else [])
     data.ContentDate, data.ContentTime = DA(started.date()), TM(started.time().replace(microsecond=0, tzinfo=None))
 
 

@@ -23,13 +23,13 @@ Saliency = NDArray[np.float64]
 
 OPACITY = 0.5
 """Opacity of the colours at the highest saliency; where saliency is 0, the tissue is unchanged."""
-DARKEST = 0.35
+_DARKEST = 0.35
 """Start of the colour scale: its black would hide the tissue where saliency is low."""
 LEVEL = 0.5
 """An outline is drawn around saliency of at least this value."""
 OUTLINE = (0, 255, 255)
 """Cyan, which occurs neither in tissue nor in the colour scale."""
-NARROWEST = 480
+_NARROWEST = 480
 """Width in pixels below which views are enlarged by whole factors, so that the caption fits."""
 COLOURED = "colour: where the network looks; not the outline of a lesion"
 UNCOLOURED = "no colour: the map of where the network looks is the same everywhere"
@@ -110,10 +110,10 @@ def render(
             smaller one), blended in with the perceptually ordered colour scale inferno, and outlined at ``LEVEL``.
 
     Returns:
-        (H * k + caption, W * k, 3) uint8, k a whole factor, 1 unless the view is narrower than ``NARROWEST``.
+        (H * k + caption, W * k, 3) uint8, k a whole factor, 1 unless the view is narrower than ``_NARROWEST``.
     """
     height, width = view.shape[:2]
-    factor = max(1, -(-NARROWEST // width))
+    factor = max(1, -(-_NARROWEST // width))
     picture = np.ascontiguousarray(view.repeat(factor, axis=0).repeat(factor, axis=1))
     shown = None if saliency is None else scaled(saliency)
     if shown is not None and shown.any():
@@ -138,7 +138,7 @@ def write_png(path: Path, picture: UInt8) -> None:
 
 
 def _blended(picture: UInt8, saliency: Saliency) -> UInt8:
-    levels = ((DARKEST + (1 - DARKEST) * saliency) * 255).round().astype(np.uint8)
+    levels = ((_DARKEST + (1 - _DARKEST) * saliency) * 255).round().astype(np.uint8)
     colours = cv2.cvtColor(cv2.applyColorMap(levels, cv2.COLORMAP_INFERNO), cv2.COLOR_BGR2RGB)
     alpha = OPACITY * saliency[:, :, None]
     blended = np.ascontiguousarray((picture * (1 - alpha) + colours * alpha).round().astype(np.uint8))

@@ -30,9 +30,9 @@ SERIES_NUMBER = 9803
 SERIES_DESCRIPTION = "usvit annotations - RESEARCH USE ONLY"
 LABEL = "USVIT SCORES"
 LAYER = "USVIT"
-CAPTION_BOX = (0.01, 0.8, 0.99, 0.99)
+_CAPTION_BOX = (0.01, 0.8, 0.99, 0.99)
 """Left, top, right and bottom of the caption, as fractions of the displayed area (DISPLAY units)."""
-CYAN = (0, 255, 255)
+_CYAN = (0, 255, 255)
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _FUNCTIONS = ("LINEAR", "LINEAR_EXACT", "SIGMOID")
 
@@ -77,7 +77,7 @@ def presentation_state_of(
     image.SharedFunctionalGroupsSequence, image.PerFrameFunctionalGroupsSequence = [Dataset()], []  # highdicom reads it
     by_frame = IMAGE_CLASSES[real] and evidence.NumberOfFrames > 1
     shown = list(findings) if by_frame else [max(findings, key=lambda one: (one.calibrated, -one.frame))]
-    layer = hd.pr.GraphicLayer(LAYER, 1, "Scores of a neural network", hd.color.CIELabColor.from_rgb(*CYAN))
+    layer = hd.pr.GraphicLayer(LAYER, 1, "Scores of a neural network", hd.color.CIELabColor.from_rgb(*_CYAN))
     kind = (scorer.sha256, started.isoformat(), "gsps")
     common: dict[str, Any] = {
         "referenced_images": [image],
@@ -125,7 +125,7 @@ def _annotation(
 ) -> hd.pr.GraphicAnnotation:
     lines = [RESEARCH_USE_ONLY, *caption_lines(one, scorer, n_frames, "")]
     caption = hd.pr.TextObject(
-        "\r\n".join(lines), "DISPLAY", bounding_box=CAPTION_BOX, text_justification=hd.pr.TextJustificationValues.LEFT
+        "\r\n".join(lines), "DISPLAY", bounding_box=_CAPTION_BOX, text_justification=hd.pr.TextJustificationValues.LEFT
     )
     outline = []
     if tissue is not None:

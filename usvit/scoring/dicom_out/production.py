@@ -23,7 +23,7 @@ PAGE = 32
 """Number of items whose products are made and recorded together."""
 ProductEntry = tuple[str, str | None, str | None]
 """Kind, path below the folder of the products, and the code of the reason why the product is missing."""
-DRAWN = frozenset({"sc", "overlay"})
+_DRAWN = frozenset({"sc", "overlay"})
 """Products that show where the networks look."""
 
 
@@ -117,7 +117,7 @@ def produced(
     """
     sources = (
         _with_saliency(items, rows_of, readers, ensemble, order.scorer)
-        if order.wanted & DRAWN
+        if order.wanted & _DRAWN
         else (_Source(seq, item, rows_of(seq), {}) for seq, item in items)
     )
     for page in batched(sources, PAGE):

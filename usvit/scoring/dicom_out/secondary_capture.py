@@ -22,8 +22,8 @@ from usvit.scoring.dicom_out.findings import ScoringModel
 
 SERIES_NUMBER = 9802
 SERIES_DESCRIPTION = "usvit overlays - RESEARCH USE ONLY"
-DERIVATION = "B-mode region with the scores of a neural network underneath{}. Research use only; not a medical device."
-SALIENCY = ", its saliency blended in"
+_DERIVATION = "B-mode region with the scores of a neural network underneath{}. Research use only; not a medical device."
+_SALIENCY = ", its saliency blended in"
 """Part of the derivation description, if saliency is drawn."""
 _JPEG, _JPEG_2000, _JPEG_LS = "ISO_10918_1", "ISO_15444_1", "ISO_14495_1"
 _LOSSY = {
@@ -99,7 +99,7 @@ def capture_of(
     data.SecondaryCaptureDeviceSoftwareVersions = scorer.software
     data.Laterality = data.PatientOrientation = ""  # the scanner's values are not trusted
     data.ImageType = ["DERIVED", "SECONDARY"]
-    data.DerivationDescription = DERIVATION.format(SALIENCY if has_saliency else "")
+    data.DerivationDescription = _DERIVATION.format(_SALIENCY if has_saliency else "")
     data.BurnedInAnnotation = "YES"  # the caption, and possibly text in the tissue region
     _refer(data, evidence, frames)
     _say_lossy(data, header, lossy)

@@ -34,16 +34,16 @@ from usvit.scoring.dicom_out.deidentify import IMAGE_CLASSES, UTF8, object_uid, 
 from usvit.scoring.dicom_out.findings import RESEARCH_USE_ONLY, Finding, ScoringModel, most_suspicious
 from usvit.scoring.dicom_out.retired import rename_references, supported_class, with_class
 
-SCHEME = "99USVIT"
+_SCHEME = "99USVIT"
 SERIES_NUMBER = 9801
 SERIES_DESCRIPTION = "usvit scores - RESEARCH USE ONLY"
-MOST_NUMBERS = 2000
+_MOST_NUMBERS = 2000
 """A longer list of frame numbers is left out of a reference, which then refers to all frames."""
 
-CLASS_CODES = {"benign": codes.SCT.Benign, "malignant": codes.SCT.Malignant, "normal": codes.SCT.Normal}
+_CLASS_CODES = {"benign": codes.SCT.Benign, "malignant": codes.SCT.Malignant, "normal": codes.SCT.Normal}
 """Qualifiers, not diseases: SNOMED's "Benign neoplasm of breast" would be wrong for a cyst."""
 NO_UNITS, FRAMES = codes.UCUM.NoUnits, Code("{frames}", "UCUM", "frames")
-COMMENT = Code("121106", "DCM", "Comment")
+_COMMENT = Code("121106", "DCM", "Comment")
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _built(
         content_qualification=hd.ContentQualificationValues.RESEARCH,
         coding_schemes=[
             CodingSchemeIdentificationItem(
-                SCHEME, name="usvit score columns", version=__version__, responsible_organization="usvit"
+                _SCHEME, name="usvit score columns", version=__version__, responsible_organization="usvit"
             )
         ],
         content_date=started.date(),
@@ -234,7 +234,7 @@ class _Shared:
         return TrackingIdentifier(uid=uid, identifier=f"{self.item_id} {what}")
 
     def source(self, frames: list[int] | None) -> SourceImageForMeasurementGroup:
-        by_number = frames and IMAGE_CLASSES[self.evidence.SOPClassUID] and len(frames) <= MOST_NUMBERS
+        by_number = frames and IMAGE_CLASSES[self.evidence.SOPClassUID] and len(frames) <= _MOST_NUMBERS
         return SourceImageForMeasurementGroup(
             self.evidence.SOPClassUID,
             self.evidence.SOPInstanceUID,
@@ -258,7 +258,7 @@ class _Shared:
             source_images=[self.source(frames)],
         )
         for comment in (RESEARCH_USE_ONLY, *comments):
-            item = TextContentItem(COMMENT, comment, hd.sr.RelationshipTypeValues.CONTAINS)
+            item = TextContentItem(_COMMENT, comment, hd.sr.RelationshipTypeValues.CONTAINS)
             group[0].ContentSequence.append(item)
         return group
 
@@ -269,7 +269,7 @@ def _frame_group(shared: _Shared, one: Finding, *, many: bool) -> MeasurementsAn
         _number(f"prob_{name}", f"Probability of class {name}", value)
         for name, value in zip(scorer.classes, one.probabilities, strict=True)
     ]
-    measurements.append(Measurement(positive_concept(scorer.positive), one.calibrated, NO_UNITS))
+    measurements.append(Measurement(_positive_concept(scorer.positive), one.calibrated, NO_UNITS))
     optional = (
         (f"spread_{scorer.positive}", "Standard deviation over the ensemble's networks", one.spread),
         ("threshold", "Threshold of the decision", one.threshold),
@@ -278,7 +278,7 @@ def _frame_group(shared: _Shared, one: Finding, *, many: bool) -> MeasurementsAn
     measurements += [_number(code, meaning, value) for code, meaning, value in optional if value is not None]
     origin = [f"threshold: {one.threshold_origin}"] if one.threshold_origin else []
     evaluations = [
-        QualitativeEvaluation(private("decision", "Decision"), decision_concept(one, scorer)),
+        QualitativeEvaluation(private("decision", "Decision"), _decision_concept(one, scorer)),
         QualitativeEvaluation(
             private("unusual", "Unlike the training images"), codes.SCT.Yes if one.unusual else codes.SCT.No
         ),
@@ -292,12 +292,12 @@ def _roll_up(
     shared: _Shared, findings: Sequence[Finding], listed: Sequence[Finding], n_failed: int
 ) -> MeasurementsAndQualitativeEvaluations:
     values = np.array([one.calibrated for one in findings])
-    concept = positive_concept(shared.scorer.positive)
+    concept = _positive_concept(shared.scorer.positive)
     measurements = [
         Measurement(concept, float(values.mean()), NO_UNITS, derivation=codes.SCT.Mean),
         Measurement(concept, float(values.max()), NO_UNITS, derivation=codes.SCT.Maximum),
         _count("n_scored", "Frames scored", len(findings)),
-        _count("n_positive", "Frames decided positive", sum(is_positive(one, shared.scorer) for one in findings)),
+        _count("n_positive", "Frames decided positive", sum(_is_positive(one, shared.scorer) for one in findings)),
         _count("n_unusual", "Frames unlike the training images", sum(one.unusual for one in findings)),
     ]
     if abstained := sum(bool(one.abstained) for one in findings):
@@ -314,31 +314,31 @@ def _roll_up(
     return shared.group("roll-up", measurements, [], frames, comments, [])
 
 
-def positive_concept(positive: str) -> CodedConcept:
+def _positive_concept(positive: str) -> CodedConcept:
     """Return the concept of the calibrated probability, with the DICOM code if the positive class is ``malignant``."""
     if positive == "malignant":
         return CodedConcept.from_code(codes.DCM.ProbabilityOfCancer)
     return private(f"calibrated_{positive}", f"Calibrated probability of class {positive}")
 
 
-def decision_concept(one: Finding, scorer: ScoringModel) -> CodedConcept:
+def _decision_concept(one: Finding, scorer: ScoringModel) -> CodedConcept:
     """Return the concept of the positive class, ``not_<positive>``, or ``no_decision``."""
     if not one.decision:
         return private("no_decision", "No decision")
-    if is_positive(one, scorer):
-        known = CLASS_CODES.get(scorer.positive)
+    if _is_positive(one, scorer):
+        known = _CLASS_CODES.get(scorer.positive)
         return CodedConcept.from_code(known) if known else private(scorer.positive, scorer.positive)
     return private(f"not_{scorer.positive}", f"Not {scorer.positive}")
 
 
-def is_positive(one: Finding, scorer: ScoringModel) -> bool:
+def _is_positive(one: Finding, scorer: ScoringModel) -> bool:
     """Return whether the decision is the positive class."""
     return one.decision == scorer.positive
 
 
 def private(value: str, meaning: str) -> CodedConcept:
     """Return a code of the scheme ``99USVIT``, shortened, and without backslashes, which separate values in DICOM."""
-    return CodedConcept(value.replace("\\", "/"), SCHEME, meaning.replace("\\", "/")[:64])
+    return CodedConcept(value.replace("\\", "/"), _SCHEME, meaning.replace("\\", "/")[:64])
 
 
 def _number(code: str, meaning: str, value: float) -> Measurement:

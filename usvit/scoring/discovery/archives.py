@@ -23,7 +23,7 @@ MAX_RATIO = 200
 20."""
 MAX_UNPACKED = 1_000_000_000
 
-MAX_DIRECTORY = 1 << 28
+_MAX_DIRECTORY = 1 << 28
 """Maximum size in bytes of the central directory, which ``zipfile`` holds in memory."""
 
 _ENTRY = b"PK\x01\x02"
@@ -97,7 +97,7 @@ def _refuse_too_many(file: BinaryIO) -> None:
     if end is None:
         raise BadArchive
     size, stop = end[zipfile._ECD_SIZE], end[zipfile._ECD_LOCATION]  # type: ignore[attr-defined]
-    if size > MAX_DIRECTORY:
+    if size > _MAX_DIRECTORY:
         raise BadArchive
     file.seek(max(0, stop - size - _ZIP64_END))
     if file.read(size + _ZIP64_END).count(_ENTRY) > MAX_MEMBERS:

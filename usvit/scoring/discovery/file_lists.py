@@ -15,9 +15,9 @@ from usvit.scoring.discovery.folders import is_folder, natural
 
 MODULES = ("usvit.scoring.reading.item_reader",)
 """Modules that the fork server preloads; the image readers, which start next, need them too."""
-MAX_PATH = 32_768
+_MAX_PATH = 32_768
 """Maximum length of a path: Windows allows 32,767 characters, Linux 4,096."""
-MAX_INDEX_BYTES = 50_000_000
+_MAX_INDEX_BYTES = 50_000_000
 """Maximum size of a DICOMDIR; that of a whole DVD has a few megabytes."""
 TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet")
 
@@ -64,7 +64,7 @@ def read_table(path: Path, typed: str) -> list[Listed]:
         where = f"Row {number} of {typed}"
         if not row["path"]:
             raise UsvitError(f"{where} has no path.")
-        if len(row["path"]) > MAX_PATH:
+        if len(row["path"]) > _MAX_PATH:
             raise UsvitError(
                 f"{where} has a path of {len(row['path']):,} characters, which is longer than any system allows."
             )
@@ -151,8 +151,8 @@ def read_dicomdir(path: Path, typed: str) -> list[tuple[str, ...]]:
     """
     instead = "Pass its folder as --input instead."
     size = path.stat().st_size
-    if size > MAX_INDEX_BYTES:
-        raise UsvitError(f"The DICOMDIR {typed} has {size:,} bytes; the maximum is {MAX_INDEX_BYTES:,}. {instead}")
+    if size > _MAX_INDEX_BYTES:
+        raise UsvitError(f"The DICOMDIR {typed} has {size:,} bytes; the maximum is {_MAX_INDEX_BYTES:,}. {instead}")
     with LimitedCalls(*MODULES) as calls:
         try:
             references: list[tuple[str, ...]] | None = calls.call(_references, path)
@@ -175,7 +175,7 @@ def _references(path: Path) -> list[tuple[str, ...]] | None:
             # A DICOMDIR must not be deflated (PS3.10 8.6); a deflated one could unpack to any size.
             if read_file_meta_info(str(path)).get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
                 return None
-            with open_regular(path, MAX_INDEX_BYTES) as file:
+            with open_regular(path, _MAX_INDEX_BYTES) as file:
                 records = pydicom.dcmread(file).get("DirectoryRecordSequence") or []
             ids = [record.get("ReferencedFileID") for record in records]
             return list(dict.fromkeys(_parts(one) for one in ids if one))

@@ -21,7 +21,7 @@ MAGIC = re.compile(r"[*?\[]")
 """Characters that turn a path into a glob."""
 
 
-MAX_NATURAL = 4096
+_MAX_NATURAL = 4096
 """Maximum length of a name whose numbers are sorted as numbers, the maximum length of a path on Linux."""
 
 
@@ -177,16 +177,16 @@ class Walk:
         return _Folder(iter(entries), prefix, state, identity, linked)
 
     def _is_left_out(self, path: str) -> bool:
-        return self._left_out is not None and is_inside(os.path.realpath(path), self._left_out)
+        return self._left_out is not None and _is_inside(os.path.realpath(path), self._left_out)
 
     def _comes_anyway(self, path: str) -> bool:
         target = os.path.realpath(path)
-        return any(is_inside(target, root) for root in self._roots)
+        return any(_is_inside(target, root) for root in self._roots)
 
 
 def natural(name: str) -> tuple[list[Any], str]:
     """Return a sorting key: ``IM2`` before ``IM10``, otherwise by code points; different names have different keys."""
-    if len(name) > MAX_NATURAL:  # impossible in a file system, but not in an archive
+    if len(name) > _MAX_NATURAL:  # impossible in a file system, but not in an archive
         return [name], name
     parts: list[Any] = re.split("([0-9]+)", name)
     for index in range(1, len(parts), 2):
@@ -195,7 +195,7 @@ def natural(name: str) -> tuple[list[Any], str]:
     return parts, name
 
 
-def is_inside(path: str, folder: str) -> bool:
+def _is_inside(path: str, folder: str) -> bool:
     """Return whether a real path is the folder itself or lies below it."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
@@ -215,7 +215,7 @@ def is_folder(path: Path) -> bool:
 
 def _leads_above(link: str) -> bool:
     """Return whether a link points to a folder that contains the link itself."""
-    return is_inside(os.path.realpath(Path(link).parent), os.path.realpath(link))
+    return _is_inside(os.path.realpath(Path(link).parent), os.path.realpath(link))
 
 
 def problem_of(error: OSError | ValueError) -> str:

@@ -70,7 +70,7 @@ Statistics in Medicine 35:214 (at least 100 events, better 200).
 
 
 @dataclass(frozen=True)
-class FrozenPoint:
+class _FrozenPoint:
     """A threshold that was fixed before any of these labels were known."""
 
     rule: str
@@ -186,18 +186,18 @@ def _refuse_private(by: Iterable[str]) -> None:
             raise UsvitError(f"--by {name}: a column of original ids cannot define subgroups.")
 
 
-def _frozen_points(scored: ScoredSet, refit: LocalCalibration | None) -> list[FrozenPoint]:
+def _frozen_points(scored: ScoredSet, refit: LocalCalibration | None) -> list[_FrozenPoint]:
     if refit is not None:
         origin = f"local labels: {refit.n_images} images of {refit.n_groups} groups (usvit recalibrate)"
-        return [FrozenPoint(f"frozen: {one.rule}", origin, one.threshold, one.reason) for one in refit.thresholds]
+        return [_FrozenPoint(f"frozen: {one.rule}", origin, one.threshold, one.reason) for one in refit.thresholds]
     if scored.threshold is None:
         why = scored.threshold_origin.removeprefix("none:").strip()
-        return [FrozenPoint("frozen: none", "the model", None, why or "the model was scored without a threshold")]
+        return [_FrozenPoint("frozen: none", "the model", None, why or "the model was scored without a threshold")]
     name = f"frozen: threshold {scored.threshold:.4g}"
-    return [FrozenPoint(name, scored.threshold_origin or "the model", scored.threshold, None)]
+    return [_FrozenPoint(name, scored.threshold_origin or "the model", scored.threshold, None)]
 
 
-def _operating_point(point: FrozenPoint, table: pd.DataFrame, positive: str) -> OperatingPointRecord:
+def _operating_point(point: _FrozenPoint, table: pd.DataFrame, positive: str) -> OperatingPointRecord:
     fold = PointOfFold(
         fold=0,
         threshold=point.threshold,
@@ -218,7 +218,7 @@ def _operating_point(point: FrozenPoint, table: pd.DataFrame, positive: str) -> 
 
 
 def _at_prevalence(
-    table: pd.DataFrame, points: list[FrozenPoint], scored: ScoredSet, prevalence: float
+    table: pd.DataFrame, points: list[_FrozenPoint], scored: ScoredSet, prevalence: float
 ) -> AtPrevalence:
     """Return the predictive values of the most probable class and of the frozen thresholds."""
     rows = rows_of(table, "test", scored.classes)
@@ -229,13 +229,13 @@ def _at_prevalence(
     return prevalence_section(rows.label == rows.index(scored.positive), decisions, rows.group, prevalence)
 
 
-def _called(point: FrozenPoint, table: pd.DataFrame, positive: str) -> tuple[np.ndarray, np.ndarray]:
+def _called(point: _FrozenPoint, table: pd.DataFrame, positive: str) -> tuple[np.ndarray, np.ndarray]:
     reference = (table["label"] == positive).to_numpy()
     return reference, (table["calibrated"] >= point.threshold).to_numpy()
 
 
 def _outcome(
-    point: FrozenPoint, table: pd.DataFrame, positive: str, interval: ShareInterval | None = None
+    point: _FrozenPoint, table: pd.DataFrame, positive: str, interval: ShareInterval | None = None
 ) -> OutcomeRecord | None:
     if point.threshold is None:
         return None
@@ -261,7 +261,7 @@ def _failures(
     labelled: LabelledSet,
     rows: pd.DataFrame,
     table: pd.DataFrame,
-    points: Sequence[FrozenPoint],
+    points: Sequence[_FrozenPoint],
     positive: str,
     unit: Unit,
 ) -> Failures:
@@ -303,7 +303,7 @@ def _failures(
 
 
 def _abstained(
-    n_abstained: int, decided: pd.DataFrame | None, points: Sequence[FrozenPoint], positive: str
+    n_abstained: int, decided: pd.DataFrame | None, points: Sequence[_FrozenPoint], positive: str
 ) -> Abstained:
     """Count the images that the model abstained from, and compute the figures of the others."""
     known = []

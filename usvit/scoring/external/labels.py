@@ -20,7 +20,7 @@ from usvit.scoring.external.scored_set import ScoredSet
 from usvit.scoring.tables.cells import plain
 from usvit.terminal import on_own_terminal
 
-PSEUDONYMS = ("item_id", "instance_id", "study_id", "patient_id")
+_PSEUDONYMS = ("item_id", "instance_id", "study_id", "patient_id")
 PLAIN = {
     "path": "item_id",
     "sop_instance_uid": "instance_id",
@@ -29,11 +29,11 @@ PLAIN = {
     "patient": "patient_id",
 }
 """Columns of original ids, and the columns of their pseudonyms."""
-JOINS = (*PSEUDONYMS, *PLAIN)
+_JOINS = (*_PSEUDONYMS, *PLAIN)
 """Columns to join by, in the order in which a table is searched for them."""
-MOST_WORDS = 20
+_MOST_WORDS = 20
 """A column with more different words than this is not a column of classes."""
-_HARMLESS = {*JOINS, "label", "labels", "class", "classes", "diagnosis", "pathology", "histology", "truth", "y"}
+_HARMLESS = {*_JOINS, "label", "labels", "class", "classes", "diagnosis", "pathology", "histology", "truth", "y"}
 """Names of columns that an error message may quote, because they cannot be the name of a patient."""
 
 FAILED, NOT_SCORED, WITHOUT_ID = "labelled, failed", "labelled, not among the scored files", "label without an id"
@@ -50,7 +50,7 @@ class LabelledSet:
     """Labelled images that could not be scored, by file or frame: item_id, label, code. Empty unless ``by`` is item_id,
     because the patient of an unreadable file is unknown."""
     by: str
-    """The pseudonym used for the join: one of ``PSEUDONYMS``."""
+    """The pseudonym used for the join: one of ``_PSEUDONYMS``."""
     listed: pd.DataFrame
     """Unused labels and files, with the columns what, id (of the join, or of the item), label_row and code."""
     n_label_rows: int
@@ -136,24 +136,24 @@ def join_labels(scored: ScoredSet, labels: LabelTable, extra: Sequence[str] = ()
 
 
 def the_join(sheet: Spreadsheet, asked: str | None) -> tuple[str, str]:
-    """Return the kind of id to join by, one of ``JOINS``, and the column of the table that holds it."""
+    """Return the kind of id to join by, one of ``_JOINS``, and the column of the table that holds it."""
     if asked is None:
-        for name in JOINS:
+        for name in _JOINS:
             if name in sheet.rows and (sheet.rows[name] != "").any():
                 return name, name
         raise UsvitError(
-            f"{sheet.name} has no column by which to find the scored images: one of {', '.join(JOINS)}. Pass --join to "
-            "say which column holds what, such as --join path=File for names of files in a column File, or --join "
+            f"{sheet.name} has no column by which to find the scored images: one of {', '.join(_JOINS)}. Pass --join "
+            "to say which column holds what, such as --join path=File for names of files in a column File, or --join "
             "original_patient_id=Case."
         )
     name, equals, column = asked.partition("=")
-    if name not in JOINS:
+    if name not in _JOINS:
         if asked in sheet.rows:
             raise UsvitError(
                 f"--join {asked} names a column of {sheet.name}, but not what it holds. Write --join KIND={asked}, "
-                f"such as --join path={asked} for names of files. Kinds: {', '.join(JOINS)}."
+                f"such as --join path={asked} for names of files. Kinds: {', '.join(_JOINS)}."
             )
-        raise unknown("kind of --join", name, JOINS, "Write --join KIND, or --join KIND=COLUMN, such as path=File.")
+        raise unknown("kind of --join", name, _JOINS, "Write --join KIND, or --join KIND=COLUMN, such as path=File.")
     column = column if equals else name
     column_of(sheet, column, "It was passed with --join.")
     return name, column
@@ -176,7 +176,7 @@ def column_of(sheet: Spreadsheet, name: str, hint: str) -> list[str]:
 def joined_ids(sheet: Spreadsheet, name: str, column: str, scored: ScoredSet, labels: LabelTable) -> list[str]:
     """Return the pseudonym of each row; "" if its cell is empty."""
     cells = sheet.column(column)
-    if name in PSEUDONYMS:
+    if name in _PSEUDONYMS:
         for position, text in enumerate(cells):
             if text and not re.fullmatch("[0-9a-f]{16}", text):
                 origin = {"item_id": "path", "instance_id": "sop_instance_uid", "study_id": "study_instance_uid"}
@@ -245,7 +245,7 @@ def _classes(
         where = f"{sheet.where(position)}, column '{labels.label_column}'"
         if not word:
             raise UsvitError(f"{where}, is empty. Pass --map = to leave out rows without a label.")
-        if len(set(words)) > MOST_WORDS:
+        if len(set(words)) > _MOST_WORDS:
             raise UsvitError(
                 f"{where}, is not a class of the model ({', '.join(classes)}), and the column holds {len(set(words))} "
                 "different words. Is it the column of labels? Pass the right one with --label."
@@ -270,7 +270,7 @@ def _refuse_two_labels(table: pd.DataFrame, sheet: Spreadsheet, name: str) -> No
         more = f" ({int(several.sum()) - 1} more like this)" if several.sum() > 1 else ""
         raise UsvitError(
             f"{sheet.name}: rows {first['row']} and {other['row']} name the same {name} and give it two labels, {said}"
-            f"{more}. Correct them, or join by something finer with --join ({', '.join(JOINS)})."
+            f"{more}. Correct them, or join by something finer with --join ({', '.join(_JOINS)})."
         )
 
 

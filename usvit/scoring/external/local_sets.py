@@ -11,7 +11,7 @@ from usvit.records import ConformalFit, SetBound
 
 ALPHA = 0.1
 """Default share of new patients of a class whom the sets may miss; it needs 9 patients of each class."""
-GUARANTEE: Literal["every image"] = "every image"
+_GUARANTEE: Literal["every image"] = "every image"
 """The guarantee that also holds for the means of files, studies and patients, which have decisions as well."""
 
 
@@ -41,7 +41,7 @@ def fit_sets(
         UsvitError: ``alpha`` was given, and a class has fewer patients than it needs.
     """
     level = ALPHA if alpha is None else alpha
-    up, down = set_thresholds(reference, score, group, alpha=level, guarantee=GUARANTEE)
+    up, down = set_thresholds(reference, score, group, alpha=level, guarantee=_GUARANTEE)
     needed = least_patients(level)
     few = [
         f"{one.n_patients} {who} with {name}"
@@ -61,7 +61,7 @@ def fit_sets(
         )
     return ConformalFit(
         alpha=level,
-        guarantee=GUARANTEE,
+        guarantee=_GUARANTEE,
         positive=_bound(up, level, up.threshold if reason is None else None),
         rest=_bound(down, level, None if reason or down.threshold is None else -down.threshold),
         reason=reason,

@@ -65,7 +65,7 @@ class LabelledImages:
 
 
 @dataclass(frozen=True)
-class LocalFit:
+class _LocalFit:
     """The parts of calibration.json that are fitted."""
 
     temperature: FittedTemperature
@@ -170,7 +170,7 @@ def fit(
     alpha: float | None = None,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
-) -> LocalFit:
+) -> _LocalFit:
     """Fit temperature and thresholds, with intervals, and conformal sets.
 
     Args:
@@ -220,7 +220,7 @@ def fit(
     sides = {
         name: len(set(images.group[at].tolist())) for name, at in (("positive", reference), ("negative", ~reference))
     }
-    return LocalFit(
+    return _LocalFit(
         temperature=FittedTemperature(
             value=temperature,
             ci95=None if temperature is None else _percentiles(drawn.temperature),

@@ -143,7 +143,7 @@ class Opened:
         return box if min(box[2] - box[0], box[3] - box[1]) >= MIN_SIDE else None
 
 
-class FileContent:
+class _FileContent:
     """The bytes of an item, opened once, so that exactly the hashed bytes are decoded.
 
     Files below ``IN_MEMORY`` and members of archives are read completely. A larger file is kept open, so that a new
@@ -185,12 +185,12 @@ class FileContent:
         return status.st_size, status.st_mtime_ns
 
 
-def _content(item: ScoringItem, settings: ReadSettings) -> FileContent:
+def _content(item: ScoringItem, settings: ReadSettings) -> _FileContent:
     path = Path(item.location)
     if item.problem is not None:
         raise BadImage(path, FAILURES[item.problem], item.problem)
     if item.member is not None:
-        return FileContent(path, _unpacked(path, item.member, settings.max_bytes))
+        return _FileContent(path, _unpacked(path, item.member, settings.max_bytes))
     with refusing(path), ExitStack() as stack:
         if not path.is_file():
             path.stat()  # raises an error if it does not exist
@@ -206,8 +206,8 @@ def _content(item: ScoringItem, settings: ReadSettings) -> FileContent:
             raise BadImage(path, f"it has {status.st_size} bytes", "too_large")
         if status.st_size <= IN_MEMORY:
             file.seek(0)
-            return FileContent(path, file.read())
-        content = FileContent(path, file)
+            return _FileContent(path, file.read())
+        content = _FileContent(path, file)
         stack.pop_all()
         return content
 

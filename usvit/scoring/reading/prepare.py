@@ -13,7 +13,7 @@ from usvit.data.near_duplicates import CompactDescriptions, describe
 from usvit.data.transforms import Preprocessing, cropped
 from usvit.scoring.items import Frame, ReadSettings
 
-THUMBNAIL_QUALITY = 80
+_THUMBNAIL_QUALITY = 80
 """JPEG quality; an image of 160 px needs about 5 kB."""
 WHOLE = 0.95
 """A view that covers at least this share of the frame counts as the whole frame."""
@@ -80,5 +80,5 @@ def thumbnail(view: UInt8, side: int) -> bytes:
     picture = Image.fromarray(view)
     picture.thumbnail((side, side), Image.Resampling.BICUBIC, reducing_gap=2.0)
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=THUMBNAIL_QUALITY)
+    picture.save(buffer, "JPEG", quality=_THUMBNAIL_QUALITY)
     return buffer.getvalue()

@@ -12,8 +12,8 @@ from usvit.scoring.tables.cells import Rows, append_csv, parquet_rows, typed
 from usvit.scoring.tables.rollup import RollUps, roll_up_columns, roll_ups
 from usvit.scoring.tables.summary import JobFacts, Summary
 
-ROLL_UPS = {"files.csv": "file", "studies.csv": "study", "patients.csv": "patient"}
-TABLES = ("scores.csv", "scores.parquet", "copies.parquet", "failures.csv", *ROLL_UPS)
+_ROLL_UPS = {"files.csv": "file", "studies.csv": "study", "patients.csv": "patient"}
+TABLES = ("scores.csv", "scores.parquet", "copies.parquet", "failures.csv", *_ROLL_UPS)
 """Files that ``write_tables`` writes besides ``summary.json``; docs/reference/files.md describes their columns."""
 
 
@@ -89,7 +89,7 @@ def write_tables(
                 out / "scores.csv", columns, seen_by_all()
             )
         rows["failures.csv"] = _write(out / "failures.csv", FAILURE_COLUMNS, _failed(failures, counted, rolled))
-        for name, unit in ROLL_UPS.items():
+        for name, unit in _ROLL_UPS.items():
             rows[name] = _write(out / name, roll_up_columns(unit, positive), rolled.rows(unit))
         counts = rolled.counts()
     files = {name: ScoredTable(rows=rows[name], sha256=sha256_of_file(out / name)) for name in TABLES}

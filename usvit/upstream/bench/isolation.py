@@ -13,7 +13,7 @@ from usvit.upstream.records.bench import BenchResult
 
 START_SECONDS = 300.0
 """Time limit for importing PyTorch and building the network."""
-COMPILE_SECONDS = 1800.0
+_COMPILE_SECONDS = 1800.0
 
 
 def run_case(case: BenchmarkCase) -> list[BenchResult]:
@@ -25,7 +25,7 @@ def run_case(case: BenchmarkCase) -> list[BenchResult]:
     Raises:
         UsvitError: the child could not be started.
     """
-    limit = START_SECONDS + case.hard_limit + (COMPILE_SECONDS if case.hardware.compile else 0.0)
+    limit = START_SECONDS + case.hard_limit + (_COMPILE_SECONDS if case.hardware.compile else 0.0)
     try:
         code, out, err = _ask({"measure": case.to_json()}, case, limit)
     except subprocess.TimeoutExpired:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-MIB = 2**20
+_MIB = 2**20
 _SHARE = 0.9
 """Share of the free memory that may be used, unless a limit is given."""
 
@@ -36,10 +36,10 @@ class PeakMemory:
     def peak_mib(self) -> float | None:
         """Return the peak in MiB; None if it is not measured."""
         if self.device == "cuda":
-            return torch.cuda.max_memory_allocated() / MIB
+            return torch.cuda.max_memory_allocated() / _MIB
         if self.method.startswith("not measured"):
             return None
-        return (_resident_peak() - self._before) / MIB
+        return (_resident_peak() - self._before) / _MIB
 
 
 def bound_memory(device: str, gigabytes: float | None) -> None:

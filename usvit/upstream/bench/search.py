@@ -8,7 +8,7 @@ from usvit.upstream.records.bench import BenchResult, Search
 
 Measure = Callable[[BenchmarkCase], list[BenchResult]]
 
-FASTER = 1.01
+_FASTER = 1.01
 """Speed ratio from which a doubled batch counts as faster; smaller gains are noise."""
 PATIENCE = 2
 """A sweep ends after so many doublings without a gain; a single one may be a disturbance."""
@@ -74,7 +74,7 @@ def _fastest(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[Benc
         if row.images_per_second is None:
             break
         record = rows[best].images_per_second or 0.0
-        slower = 0 if len(rows) == 1 or row.images_per_second > FASTER * record else slower + 1
+        slower = 0 if len(rows) == 1 or row.images_per_second > _FASTER * record else slower + 1
         if row.images_per_second > record:
             best = len(rows) - 1
         batch *= 2

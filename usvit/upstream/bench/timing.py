@@ -9,9 +9,9 @@ import torch
 
 Step = Callable[[], object]
 
-MIN_WARMUP = 2
+_MIN_WARMUP = 2
 """Minimum number of warm-up steps: the first one allocates memory, chooses kernels and compiles."""
-WARMUP_SECONDS = {"cpu": 0.5, "cuda": 1.0}
+_WARMUP_SECONDS = {"cpu": 0.5, "cuda": 1.0}
 """Minimum duration of the warm-up, because clocks rise under load."""
 _WARMUP_SHARE = 0.25
 """Largest share of the time limit for the warm-up after one step, so that slow networks get a result, too."""
@@ -77,7 +77,7 @@ def time_steps(
         return time.perf_counter() - begun
 
     rounds = 1
-    while rounds < MIN_WARMUP or since() < min(WARMUP_SECONDS[device], seconds):
+    while rounds < _MIN_WARMUP or since() < min(_WARMUP_SECONDS[device], seconds):
         if since() > _WARMUP_SHARE * seconds:
             break
         for step in steps.values():

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ClassifierTestSetup:
+class _ClassifierTestSetup:
     """Everything that a test needs, resolved and checked."""
 
     config: TestConfig
@@ -55,7 +55,7 @@ class ClassifierTestSetup:
     """Tested data sets that a foundation model behind a classifier was pre-trained on, which the user allowed."""
 
 
-class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
+class ClassifierTest(Experiment[_ClassifierTestSetup, list[Tested], TestRecord]):
     """A test of one or several fixed classifiers on one or several sets of labelled images.
 
     A test that was killed starts again; the tables are written when all images have been seen.
@@ -71,7 +71,7 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
         super().__init__(**arguments)
         self.config = config
 
-    def prepare(self) -> ClassifierTestSetup:
+    def prepare(self) -> _ClassifierTestSetup:
         config = self.config
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UsvitError("usvit test runs in one process: start it without torchrun.")
@@ -105,14 +105,14 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
             )
             for one in classifiers
         }
-        return ClassifierTestSetup(config, device, classifiers, sets, matchings, known, contamination)
+        return _ClassifierTestSetup(config, device, classifiers, sets, matchings, known, contamination)
 
-    def default_out(self, setup: ClassifierTestSetup) -> Path:
+    def default_out(self, setup: _ClassifierTestSetup) -> Path:
         sources = "+".join(dict.fromkeys(one.label for one in setup.sets))
         classifier = setup.classifiers[0].name if len(setup.classifiers) == 1 else "several"
         return in_runs("test", sources, classifier.replace("=", "-"))
 
-    def new_record(self, setup: ClassifierTestSetup) -> RunRecord:
+    def new_record(self, setup: _ClassifierTestSetup) -> RunRecord:
         sources = [one.record() for one in setup.sets]
         data = Data(
             sources=sources,
@@ -126,7 +126,7 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
         out = self.default_out(setup)
         return new_record("test", out, setup.config, setup.device, self.command, data, classifiers=classifiers)
 
-    def train(self, setup: ClassifierTestSetup, run: RunDirectory) -> list[Tested]:
+    def train(self, setup: _ClassifierTestSetup, run: RunDirectory) -> list[Tested]:
         """Run every classifier over every set of images; nothing is trained."""
         fabric = setup.device.fabric()
         tested = []
@@ -138,7 +138,7 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
                     tested.append(Tested(classifier, head, images, matching, answers, speed))
         return tested
 
-    def conclude(self, setup: ClassifierTestSetup, run: RunDirectory, trained: list[Tested]) -> None:
+    def conclude(self, setup: _ClassifierTestSetup, run: RunDirectory, trained: list[Tested]) -> None:
         write_csv(run.path / "predictions.csv", pd.concat([one.predictions() for one in trained], ignore_index=True))
         write_csv(run.path / "per_class.csv", pd.concat([one.per_class() for one in trained], ignore_index=True))
         result = TestRecord(

@@ -17,7 +17,7 @@ from usvit.upstream.config.test import HeadRule
 from usvit.upstream.records.test import DisagreementMatrix, TestResult, TestSource
 
 TOP = 5
-GROUND_TRUTH = "labels"
+_GROUND_TRUTH = "labels"
 """Name of the row and column of a disagreement matrix that stands for the labels (thesis, Table 3.4)."""
 
 
@@ -124,7 +124,7 @@ def _matrix(source: str, rows: Sequence[Tested]) -> DisagreementMatrix:
         share[a + 1, b + 1] = share[b + 1, a + 1] = (decided[a] != decided[b]).mean()
     return DisagreementMatrix(
         source=source,
-        names=[GROUND_TRUTH, *(one.row_name for one in rows)],
+        names=[_GROUND_TRUTH, *(one.row_name for one in rows)],
         share=[[float(value) for value in row] for row in share],
     )
 

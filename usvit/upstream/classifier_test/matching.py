@@ -18,7 +18,7 @@ from usvit.upstream.config.test import TestConfig
 
 Ints = NDArray[np.int64]
 
-OPEN_LISTS = ("folder", "shards", "data")
+_OPEN_LISTS = ("folder", "shards", "data")
 """Sources whose list of classes is what happens to be there: a missing class is one without images."""
 
 
@@ -84,7 +84,7 @@ def match(name: str, classes: tuple[str, ...], source: UpstreamDataset, label: s
 
 def _restricts(config: TestConfig, label: str) -> bool:
     if config.outputs == "auto":
-        return label.partition(":")[0] not in OPEN_LISTS
+        return label.partition(":")[0] not in _OPEN_LISTS
     return config.outputs == "subset"
 
 

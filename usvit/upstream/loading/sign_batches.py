@@ -15,7 +15,7 @@ from usvit.resources import usable_cores
 from usvit.seeding import derive_seed
 from usvit.upstream.sources.generated import PhantomSource
 
-MARGIN_PX = 20
+_MARGIN_PX = 20
 """Rows that stay below a lesion when a phantom is cut, of ``FINEST_GRID``; shadow and enhancement begin there."""
 
 
@@ -102,6 +102,6 @@ def phantom_store(
 
 
 def _end_of(mask: NDArray[np.bool_] | UInt8) -> int:
-    """Return the number of rows down to ``MARGIN_PX`` below the lesion, at most all; 0 without a lesion."""
+    """Return the number of rows down to ``_MARGIN_PX`` below the lesion, at most all; 0 without a lesion."""
     rows = np.flatnonzero(mask.any(axis=1))
-    return min(len(mask), int(rows[-1]) + MARGIN_PX) if len(rows) else 0
+    return min(len(mask), int(rows[-1]) + _MARGIN_PX) if len(rows) else 0

@@ -34,7 +34,7 @@ _DRAWN = 256
 """Number of masks that are drawn to estimate how many patches are masked on average."""
 
 
-class BeitNetwork(MaskedPredictionNetwork):
+class _BeitNetwork(MaskedPredictionNetwork):
     """The network, the mask embedding, and the classifier of words.
 
     Args:
@@ -82,7 +82,7 @@ class Beit(MaskedPredictionTask):
         UsvitError: the recipe or the tokenizer does not fit the network.
     """
 
-    module: BeitNetwork
+    module: _BeitNetwork
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Beit(MaskedPredictionTask):
         self._tokens, self._inputs, self._config = tokens, context.inputs, config
         self._renormalised = _Renormalised(context.inputs, own)
         with new_weights(context.config.seed, "beit", "head"):
-            self.module = BeitNetwork(network, tokens, self._tokenizer.config.vocabulary)
+            self.module = _BeitNetwork(network, tokens, self._tokenizer.config.vocabulary)
 
     def normalizer(self, batch: Batch, step: int) -> Tensor:
         """Return () the number of masked patches."""

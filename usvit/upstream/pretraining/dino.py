@@ -68,7 +68,7 @@ class Branch(nn.Module):
         return vectors
 
 
-class DinoNetwork(nn.Module):
+class _DinoNetwork(nn.Module):
     """Student, teacher and center.
 
     Args:
@@ -100,7 +100,7 @@ class DinoNetwork(nn.Module):
         return self.student(crops, *([] if local is None else [local])), targets
 
 
-class Dino(PretrainingTask):
+class _Dino(PretrainingTask):
     """Cross-entropy between the teacher's and the student's distributions over K outputs, for different crops.
 
     Args:
@@ -111,7 +111,7 @@ class Dino(PretrainingTask):
         UsvitError: there is only one view, or the network cannot take the local crops.
     """
 
-    module: DinoNetwork
+    module: _DinoNetwork
 
     def __init__(self, context: TaskContext, network: nn.Module):
         config = context.config
@@ -119,7 +119,7 @@ class Dino(PretrainingTask):
         self._config, self._views, self._inputs = config.dino, config.views, context.inputs
         self._steps, self._steps_per_epoch = context.steps, context.steps_per_epoch
         with new_weights(config.seed, "dino"):
-            self.module = DinoNetwork(network, config.model.image_size, config.dino)
+            self.module = _DinoNetwork(network, config.model.image_size, config.dino)
         self._seen: list[Tensor] = []
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> Tensor:
@@ -187,7 +187,7 @@ class Dino(PretrainingTask):
 
 def make(context: TaskContext, network: nn.Module) -> PretrainingTask:
     """Make the task (``usvit.upstream.pretraining.task.MakeTask``)."""
-    return Dino(context, network)
+    return _Dino(context, network)
 
 
 def distillation_loss(student: Tensor, target: Tensor) -> Tensor:

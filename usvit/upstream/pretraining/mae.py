@@ -28,7 +28,7 @@ EPS = 1e-6
 """Added to the variance of a patch's pixels, and in the decoder's layer normalizations."""
 
 
-class MaeDecoder(nn.Module):
+class _MaeDecoder(nn.Module):
     """A small ViT over all patches, most of which are one learnt mask token.
 
     Args:
@@ -83,7 +83,7 @@ class MaskedAutoencoder(MaskedPredictionNetwork):
 
     def __init__(self, network: nn.Module, tokens: Tokens, config: MaeConfig):
         super().__init__(network, tokens)
-        self.decoder = MaeDecoder(tokens, config)
+        self.decoder = _MaeDecoder(tokens, config)
 
     def forward(self, images: Tensor, visible: Tensor, masked: Tensor) -> Tensor:
         """Map (B, 3, S, S) images with indices (B, V) and (B, M) to pixels (B, M, 3 * patch^2)."""
@@ -93,7 +93,7 @@ class MaskedAutoencoder(MaskedPredictionNetwork):
         return predicted
 
 
-class Mae(MaskedPredictionTask):
+class _Mae(MaskedPredictionTask):
     """Mean squared error of the pixels of masked patches.
 
     Args:
@@ -142,7 +142,7 @@ def make(context: TaskContext, network: nn.Module) -> PretrainingTask:
     standard deviation 0.02. It keeps its positions, too; the authors' are ``model.vit.position: sincos_2d``. Batch
     normalization in an hMLP stem sees all patches, as in fine-tuning.
     """
-    return Mae(context, network)
+    return _Mae(context, network)
 
 
 def visible_patches(count: int, mask: float) -> int:

@@ -55,7 +55,7 @@ class Corruption:
         return torch.where(self.replaced[..., None], mask_token.to(patches.dtype), patches)
 
 
-class MaskedPatchNetwork(MaskedPredictionNetwork):
+class _MaskedPatchNetwork(MaskedPredictionNetwork):
     """The network, the mask embedding and the layer that predicts colours.
 
     Args:
@@ -81,7 +81,7 @@ class MaskedPatchNetwork(MaskedPredictionNetwork):
         return outputs
 
 
-class MaskedPatch(MaskedPredictionTask):
+class _MaskedPatch(MaskedPredictionTask):
     """Cross-entropy of the corrupted patches' colours, or squared error of their pixels, mean over patches.
 
     Args:
@@ -92,14 +92,14 @@ class MaskedPatch(MaskedPredictionTask):
         UsvitError: the recipe does not fit the network.
     """
 
-    module: MaskedPatchNetwork
+    module: _MaskedPatchNetwork
 
     def __init__(self, context: TaskContext, network: nn.Module):
         self._config = context.config.masked_patch
         self._tokens, self._inputs = Tokens.of(network, "masked_patch"), context.inputs
         _check(self._config, self._tokens)
         with new_weights(context.config.seed, "masked_patch", "head"):
-            self.module = MaskedPatchNetwork(network, self._tokens, self._config)
+            self.module = _MaskedPatchNetwork(network, self._tokens, self._config)
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> Tensor:
         images = self._inputs(portion["images"], portion["seeds"])
@@ -146,7 +146,7 @@ class MaskedPatch(MaskedPredictionTask):
 
 def make(context: TaskContext, network: nn.Module) -> PretrainingTask:
     """Make the task (``usvit.upstream.pretraining.task.MakeTask``)."""
-    return MaskedPatch(context, network)
+    return _MaskedPatch(context, network)
 
 
 def corrupted_patches(count: int, share: float) -> int:

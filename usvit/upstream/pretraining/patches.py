@@ -134,7 +134,7 @@ class Tokens:
         if visible is not None:
             patches = torch.take_along_dim(patches, visible[..., None], dim=1)
         x = network.norm_pre(torch.cat([prefix, patches], dim=1))
-        x = run_blocks(network, x)
+        x = _run_blocks(network, x)
         x = _last_norm(network)(x)
         return x[:, : self.n_prefix], x[:, self.n_prefix :]
 
@@ -175,7 +175,7 @@ def freeze_head(network: nn.Module) -> None:
             named[name].requires_grad_(False)
 
 
-def run_blocks(network: Any, x: Tensor) -> Tensor:
+def _run_blocks(network: Any, x: Tensor) -> Tensor:
     """Apply the layers; they are recomputed in the backward pass if the network checkpoints gradients."""
     if not (network.grad_checkpointing and torch.is_grad_enabled()):
         return network.blocks(x)

@@ -19,7 +19,7 @@ from usvit.upstream.pretraining.supervised import check_labels, hits
 from usvit.upstream.pretraining.task import PretrainingTask, TaskContext
 
 
-class WithSignHeads(nn.Module):
+class _WithSignHeads(nn.Module):
     """A network with a decoder of masks and a linear head of signs on the input of its classifier.
 
     In training mode it returns logits (B, K), signs (B, 8) and mask logits (B, h, w); otherwise the logits alone.
@@ -41,7 +41,7 @@ class WithSignHeads(nn.Module):
         return logits, self.signs(caught[0].flatten(1)), mask
 
 
-class SignsAndMasks(PretrainingTask):
+class _SignsAndMasks(PretrainingTask):
     """Cross-entropy of the class, smooth L1 loss of the standardised signs, and the loss of the mask.
 
     Args:
@@ -54,7 +54,7 @@ class SignsAndMasks(PretrainingTask):
 
     def __init__(self, context: TaskContext, network: nn.Module):
         check_labels(context)
-        self.module = WithSignHeads(network, context.config.model.image_size, context.spec.name)
+        self.module = _WithSignHeads(network, context.config.model.image_size, context.spec.name)
         self._context = context
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> Tensor:
@@ -95,4 +95,4 @@ def sign_loss(predicted: Tensor, signs: Tensor) -> Tensor:
 
 def make(context: TaskContext, network: nn.Module) -> PretrainingTask:
     """Make the task (``usvit.upstream.pretraining.task.MakeTask``)."""
-    return SignsAndMasks(context, network)
+    return _SignsAndMasks(context, network)

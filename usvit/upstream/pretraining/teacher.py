@@ -25,7 +25,7 @@ from usvit.training import resolve_device
 from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.pretraining.task import UpstreamModel
 
-HINT = "Choose a teacher that was trained on the same classes, in the same order (distill.teacher, distill.weights)."
+_HINT = "Choose a teacher that was trained on the same classes, in the same order (distill.teacher, distill.weights)."
 
 
 class Teacher:
@@ -84,7 +84,7 @@ class Teacher:
         return logits.float()
 
 
-def find_teacher(config: PretrainConfig) -> tuple[ModelSpec, Weights]:
+def _find_teacher(config: PretrainConfig) -> tuple[ModelSpec, Weights]:
     """Find the network that ``distill`` names, and its weights with their hash.
 
     Raises:
@@ -137,10 +137,10 @@ def make_teacher(
         UsvitError: the network or the weights do not exist, the weights have no head or one for other classes, or the
             network does not support the size.
     """
-    spec, weights = find_teacher(config)
+    spec, weights = _find_teacher(config)
     size = config.distill.image_size or config.model.image_size
     who = f"The teacher {spec.name}"
-    check_classes(weights, classes, f"{who} ({weights.name})", HINT)
+    check_classes(weights, classes, f"{who} ({weights.name})", _HINT)
     try:
         with torch.random.fork_rng(devices=[]):
             model = build_model(spec, weights, n_classes=n_classes, image_size=size)
@@ -150,7 +150,7 @@ def make_teacher(
         ) from error
     if weights.source != "scratch":
         with torch.random.fork_rng(devices=[]):
-            load_head(model, weights, n_classes, who, HINT)
+            load_head(model, weights, n_classes, who, _HINT)
     mean, std = input_statistics(spec, weights)
     bf16 = resolve_device(config.device, config.precision).precision == "bf16"
     origin = UpstreamModel("teacher", spec.name, weights.sha256, weights.record(), weights.metadata, weights.path)

@@ -92,7 +92,7 @@ class Tokenizer(nn.Module):
         return made, vectors.flatten(1, 2), chosen.flatten(1)
 
 
-class TokenizerTask(PretrainingTask):
+class _TokenizerTask(PretrainingTask):
     """Reconstruction and commitment losses. The codebook is updated once per step, whatever the portions.
 
     Args:
@@ -164,7 +164,7 @@ class TokenizerTask(PretrainingTask):
 def make(context: TaskContext, network: nn.Module) -> PretrainingTask:
     """Make the task (``usvit.upstream.pretraining.task.MakeTask``). The run saves the tokenizer; the network is not
     used."""
-    return TokenizerTask(context)
+    return _TokenizerTask(context)
 
 
 def load_tokenizer(folder: Path) -> tuple[Tokenizer, Preprocessing]:

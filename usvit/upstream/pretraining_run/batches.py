@@ -57,7 +57,7 @@ def training_batches(
         return _sign_batches(config, source, fold, world, progress)
     on_device = views_on_device(config, device.type)
     views, local = make_views(config.views, config.model.image_size, on_device=on_device)
-    store = decoded_images(config, source, folder, world, progress)
+    store = _decoded_images(config, source, folder, world, progress)
     arguments: LoaderArguments = {
         "batch_size": config.train.batch_size,
         "seed": derive_seed(config.seed, "batches", fold),
@@ -90,7 +90,7 @@ def _sign_batches(
     )
 
 
-def decoded_images(
+def _decoded_images(
     config: PretrainConfig, source: UpstreamDataset, folder: Path, world: World, progress: Progress
 ) -> ImageStore | None:
     """Decode the training images and put them where ``source.decoded`` says; None for ``files``.

@@ -14,7 +14,7 @@ _Side = Annotated[int, Field(ge=1, le=10**12)]
 Mode = Literal["train", "infer"]
 Status = Literal["ok", "out_of_memory", "timeout", "crashed", "failed"]
 Precision = Literal["auto", "fp32", "bf16"]
-Branches = Literal["sequential", "parallel"]
+_Branches = Literal["sequential", "parallel"]
 Search = Literal["none", "largest", "fastest", "batches"]
 
 
@@ -113,7 +113,7 @@ class BenchResult(Record):
     precision: Precision = key("'auto' only if the process ended before it could choose.")
     status: Status
     reason: Text | None = None
-    branches: Branches | None = Field(
+    branches: _Branches | None = Field(
         None, description="Execution of the branches of a parallel ViT in the protocol latency; otherwise null."
     )
     compiled: bool = False

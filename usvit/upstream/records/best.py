@@ -7,7 +7,7 @@ from pydantic import Field
 from usvit.estimate import Estimate
 from usvit.records.base import Count, FileRecord, Fold, Name, Number, Record, Text, key
 
-MAX_CANDIDATES = 1000
+_MAX_CANDIDATES = 1000
 
 
 class BestValidation(Record):
@@ -81,7 +81,7 @@ class BestRecord(FileRecord):
     n_groups: Count
     n_folds: Count = key("Folds of all repeats.")
     n_repeats: Count
-    candidates: Annotated[list[BestCandidate], Field(min_length=1, max_length=MAX_CANDIDATES)]
+    candidates: Annotated[list[BestCandidate], Field(min_length=1, max_length=_MAX_CANDIDATES)]
     folds: Annotated[list[BestFold], Field(min_length=1, max_length=10_000)]
     nested: Estimate = key("Figure of the choosing procedure, with its interval.")
     apparent: ApparentBest

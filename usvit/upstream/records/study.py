@@ -8,7 +8,7 @@ from usvit.estimate import Interval
 from usvit.plain_data import Settings
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key, optional
 
-MAX_RUNS = 100_000
+_MAX_RUNS = 100_000
 Kind = Literal["cv", "train", "pretrain", "transfer", "test", "bench"]
 """Command that makes a run of a study."""
 State = Literal["waiting", "running", "finished", "failed"]
@@ -161,9 +161,9 @@ class StudyRecord(FileRecord):
     notes: list[Text]
     engine: EngineName | None = key("Engine of the last call that ran something; null before the first such call.")
     cpus: Count | None = key("Threads of each run.", minimum=1)
-    runs: Annotated[list[StudyRun], Field(min_length=1, max_length=MAX_RUNS)]
-    table: Annotated[list[StudyTableRow], Field(max_length=MAX_RUNS)]
-    seed_spread: Annotated[list[SpreadRow], Field(max_length=MAX_RUNS)] = key(
+    runs: Annotated[list[StudyRun], Field(min_length=1, max_length=_MAX_RUNS)]
+    table: Annotated[list[StudyTableRow], Field(max_length=_MAX_RUNS)]
+    seed_spread: Annotated[list[SpreadRow], Field(max_length=_MAX_RUNS)] = key(
         "Spread over seeds; empty for a single seed."
     )
     correlations: list[StudyCorrelation] = key("Correlations of columns that the study's file names.")

@@ -12,7 +12,7 @@ from usvit.reports import decimals, read_csv, repeat_section, state_notes
 from usvit.upstream.records.test import DisagreementMatrix, TestedClassifier, TestPreprocessing, TestRecord, TestSource
 from usvit.wording import capitalized, listed, plural
 
-HARDEST = 5
+_HARDEST = 5
 """Classes that the page names for each classifier and source."""
 RULES = {
     "all": "The most probable of all outputs decides.",
@@ -28,7 +28,7 @@ HEADS = {
     "logits": "logits: the mean of both heads' logits, as in timm",
 }
 
-Hardest = Mapping[tuple[str, str], str]
+_Hardest = Mapping[tuple[str, str], str]
 """(classifier, source) -> the classes with the lowest accuracy, in words."""
 
 
@@ -59,7 +59,7 @@ def write_test_report(run_dir: Path) -> Path:
     return path
 
 
-def test_document(record: RunRecord, result: TestRecord, hardest: Hardest | None = None) -> doc.Document:
+def test_document(record: RunRecord, result: TestRecord, hardest: _Hardest | None = None) -> doc.Document:
     """Build the document of a test of fixed classifiers.
 
     Args:
@@ -120,7 +120,7 @@ def _seen(one: TestSource) -> str:
     return f"{one.seen:,}{'' if not one.seen else ', dropped' if one.seen_dropped else ', tested'}"
 
 
-def _results(result: TestRecord, hardest: Hardest) -> doc.DocumentSection:
+def _results(result: TestRecord, hardest: _Hardest) -> doc.DocumentSection:
     machine = result.machine
     rows: list[tuple[doc.Cell, ...]] = [
         (
@@ -204,7 +204,7 @@ def _input(one: TestPreprocessing) -> str:
 def _hardest(table: pd.DataFrame) -> dict[tuple[str, str], str]:
     found = {}
     for (classifier, source), rows in table.groupby(["classifier", "source"], sort=False):
-        lowest = rows.sort_values(["accuracy", "n_images", "class"], ascending=[True, False, True]).head(HARDEST)
+        lowest = rows.sort_values(["accuracy", "n_images", "class"], ascending=[True, False, True]).head(_HARDEST)
         named = zip(lowest["class"].astype(str), lowest["accuracy"], lowest["n_images"], strict=True)
         words = ", ".join(f"{name} {share:.3f} ({int(n):,})" for name, share, n in named)
         found[str(classifier), str(source)] = words

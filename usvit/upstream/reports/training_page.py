@@ -35,7 +35,7 @@ _FEW = 50
 
 
 @dataclass(frozen=True)
-class UpstreamContent:
+class _UpstreamContent:
     """Content of the page in addition to ``run.json`` and the figures of the run."""
 
     losses: Mapping[int, doc.Plot] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def write_upstream_report(run_dir: Path) -> Path:
     return path
 
 
-def _content(run_dir: Path, record: RunRecord, *, pretraining: bool) -> UpstreamContent:
+def _content(run_dir: Path, record: RunRecord, *, pretraining: bool) -> _UpstreamContent:
     folds = sorted(run_dir.glob("fold-*/"), key=lambda folder: int(folder.name.removeprefix("fold-")))
     histories = {
         int(folder.name.removeprefix("fold-")): read_csv(folder / "history.csv", text=False, needed=["step"])
@@ -97,7 +97,7 @@ def _content(run_dir: Path, record: RunRecord, *, pretraining: bool) -> Upstream
     ]
     seen = together(seen_by(metadata, folder) for metadata, folder in metadata)
     weights = metadata[0][0].upstream if metadata else None
-    return UpstreamContent(
+    return _UpstreamContent(
         losses=loss_curves(histories, best_steps(record)),
         lineage=tuple(_stages((weights and weights.lineage) or [])),
         n_seen=len(seen),
@@ -134,7 +134,7 @@ def _stages(lineage: list[TrainingRecord]) -> Iterator[str]:
 
 def _document(
     record: RunRecord,
-    content: UpstreamContent,
+    content: _UpstreamContent,
     kind: str,
     lead: doc.Words,
     sections: list[doc.DocumentSection],
@@ -156,7 +156,7 @@ def _document(
     )
 
 
-def _lineage(content: UpstreamContent) -> list[doc.Block]:
+def _lineage(content: _UpstreamContent) -> list[doc.Block]:
     if not content.lineage:
         return []
     return [
@@ -164,7 +164,7 @@ def _lineage(content: UpstreamContent) -> list[doc.Block]:
     ]
 
 
-def _pretraining(record: RunRecord, result: PretrainRecord, content: UpstreamContent) -> doc.Document:
+def _pretraining(record: RunRecord, result: PretrainRecord, content: _UpstreamContent) -> doc.Document:
     results: list[doc.Block] = [_kept(record, result)]
     if record.model.weights.source != "scratch":
         results += _lineage(content)
@@ -224,7 +224,7 @@ def _kept(record: RunRecord, result: PretrainRecord) -> doc.Table:
     return doc.Table("Figures at the best step", ["Fold" if several else "", *heads], rows, caption)
 
 
-def _sources(record: RunRecord, content: UpstreamContent) -> doc.Table:
+def _sources(record: RunRecord, content: _UpstreamContent) -> doc.Table:
     several = (record.folds.n or 1) > 1
     generated = "" if content.unrecorded else ": images generated on the fly occur nowhere else."
     hashes = f"The model metadata contain no pixel hashes{generated}"
@@ -243,7 +243,7 @@ def _sources(record: RunRecord, content: UpstreamContent) -> doc.Table:
 
 
 def transfer_document(
-    record: RunRecord, result: TransferRecord, content: UpstreamContent | None = None
+    record: RunRecord, result: TransferRecord, content: _UpstreamContent | None = None
 ) -> doc.Document:
     """Build the document of a transfer.
 
@@ -252,7 +252,7 @@ def transfer_document(
         result: transfer.json.
         content: what the page shows of the other files; the terminal shows none of it.
     """
-    shown = content or UpstreamContent()
+    shown = content or _UpstreamContent()
     draws = any(line.first_draw for line in result.summary)
     results: list[doc.Block] = [_summary(result, draws=draws)]
     if result.weights.source == "scratch":
@@ -338,7 +338,7 @@ def _recommended(found: Recommended) -> doc.DocumentSection:
 
 
 def _tried(
-    record: RunRecord, result: TransferRecord, content: UpstreamContent | None, *, draws: bool
+    record: RunRecord, result: TransferRecord, content: _UpstreamContent | None, *, draws: bool
 ) -> doc.DocumentSection:
     on = result.images.chosen_on
     said: list[doc.Block] = []

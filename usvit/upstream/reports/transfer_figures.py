@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from usvit.documents import DASHES, N_SERIES, LegendEntry, Pens, Plot
 
-AXES = {"l2": "Strength of regularisation", "k": "Neighbours"}
+_AXES = {"l2": "Strength of regularisation", "k": "Neighbours"}
 
 
 def tried_plot(table: pd.DataFrame) -> Plot | None:
@@ -19,7 +19,7 @@ def tried_plot(table: pd.DataFrame) -> Plot | None:
         None if the settings have no numeric axis (the cells of a sweep) or there is only one setting.
     """
     rows = table[(table["part"] != "test") & table["accuracy"].notna()]
-    x = next((name for name in AXES if rows[name].nunique() > 1), None)
+    x = next((name for name in _AXES if rows[name].nunique() > 1), None)
     if x is None:
         return None
     by_shots = x == "l2" and rows["k"].notna().any()
@@ -39,7 +39,7 @@ def tried_plot(table: pd.DataFrame) -> Plot | None:
             axes.plot(
                 best.index, best.accuracy, color=pen, marker="o", markersize=7, fillstyle="none", linestyle="none"
             )
-        axes.set(xlabel=AXES[x], ylabel="Accuracy", ylim=(0, 1.02))
+        axes.set(xlabel=_AXES[x], ylabel="Accuracy", ylim=(0, 1.02))
         if x == "l2":
             axes.set_xscale("log")
         return figure

@@ -14,24 +14,24 @@ from usvit.upstream.scaling.stored_fit import StoredFit
 from usvit.upstream.scaling.surface import Array, Surface
 from usvit.upstream.scaling.tables import budgets_of
 
-MOST_CURVES = 6
+_MOST_CURVES = 6
 """Budgets that are drawn: the smallest, the largest and others between them."""
 _GRID = 120
 
 
-def drawn_budgets(record: ScalingRecord) -> list[float]:
+def _drawn_budgets(record: ScalingRecord) -> list[float]:
     """Return the budgets that the figures show."""
     known = budgets_of(np.array([point.gflops for point in record.points]))
-    if len(known) <= MOST_CURVES:
+    if len(known) <= _MOST_CURVES:
         return known
-    places = np.linspace(0, len(known) - 1, MOST_CURVES).round().astype(int)
+    places = np.linspace(0, len(known) - 1, _MOST_CURVES).round().astype(int)
     return [known[place] for place in places]
 
 
 def fit_plot(fit: StoredFit) -> Plot:
     """Plot loss over each dimension, one curve for each budget, with the networks that differ in it alone."""
     record, surface = fit.record, fit.surface
-    budgets, k = drawn_budgets(record), len(record.dimensions)
+    budgets, k = _drawn_budgets(record), len(record.dimensions)
     shapes = np.array([[point.shape[one.name] for one in record.dimensions] for point in record.points])
     compute = np.array([point.gflops for point in record.points])
     losses = np.array([point.loss for point in record.points])
@@ -86,7 +86,7 @@ def residual_plot(record: ScalingRecord) -> Plot:
 def isoflop_plot(fit: StoredFit, shape: ShapeRecord) -> Plot:
     """Plot the fitted loss over each dimension at fixed compute, the other dimensions as predicted."""
     record, surface = fit.record, fit.surface
-    budgets = [*drawn_budgets(record)[: MOST_CURVES - 1], shape.gflops]
+    budgets = [*_drawn_budgets(record)[: _MOST_CURVES - 1], shape.gflops]
     ideal = np.array([shape.ideal[one.name].value for one in record.dimensions])
 
     def draw(pens: Pens) -> Figure:

@@ -21,7 +21,7 @@ from usvit.upstream.scaling.variable_projection import BOUNDS, HUBER, SurfaceFit
 
 WIDEST = 3.0
 """An exponent is identified if the upper end of its band is at most this multiple of the lower end."""
-AT_BOUND = 1.02
+_AT_BOUND = 1.02
 """An exponent within this factor of its bound has not been found, only limited."""
 
 
@@ -130,7 +130,7 @@ def _record(
                 a=float(surface.a[place]),
                 beta=float(surface.beta[place]),
                 b=float(surface.b[place]),
-                exponent=exponent_of(surface, place, exponents[:, place], spare),
+                exponent=_exponent_of(surface, place, exponents[:, place], spare),
             )
             for place, name in enumerate(sweep.dimensions)
         ],
@@ -163,7 +163,7 @@ def _record(
     )
 
 
-def exponent_of(surface: Surface, place: int, drawn: Array, spare: int) -> ScalingValue:
+def _exponent_of(surface: Surface, place: int, drawn: Array, spare: int) -> ScalingValue:
     """Return the scaling exponent of a dimension with its band, or the reason why the data do not identify it.
 
     Args:
@@ -180,7 +180,7 @@ def exponent_of(surface: Surface, place: int, drawn: Array, spare: int) -> Scali
         )
     for name, value in (("a", float(surface.a[place])), ("b", float(surface.b[place])), ("c", surface.c)):
         low, high = BOUNDS[name]
-        if value < low * AT_BOUND or value > high / AT_BOUND:
+        if value < low * _AT_BOUND or value > high / _AT_BOUND:
             return _missing(
                 f"the fit drives the exponent {name} to its limit of {low if value < 1 else high:g}, so that the curve "
                 "has no clear minimum"

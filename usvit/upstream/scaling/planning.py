@@ -27,7 +27,7 @@ from usvit.upstream.scaling.sweeps import (
     star_values,
 )
 
-MOST_CPU_SECONDS = 30 * 86_400.0
+_MOST_CPU_SECONDS = 30 * 86_400.0
 """A sweep that takes longer on one thread of a CPU is estimated for an H200."""
 MAX_CELLS = 10_000
 PLANNED = frozenset(
@@ -299,6 +299,6 @@ def _estimate(cells: Sequence[SweepCell], rule: ShapeRule, batch_size: int) -> t
     measured = measure_step_time(rule, [cell.shape for cell in cells], batch_size)
     if measured is not None:
         seconds = sum(cell.steps * measured.seconds(cell.step_flops) for cell in cells)
-        if seconds <= MOST_CPU_SECONDS:
+        if seconds <= _MOST_CPU_SECONDS:
             return seconds, "one thread of this machine's CPU, without reading of images and evaluation"
     return sum(cell.flops for cell in cells) / SUSTAINED_FLOPS, "one H200 at 40 % of its peak"

@@ -31,9 +31,9 @@ from usvit.upstream.scaling.trained_shapes import Measured, read_trained, verdic
 
 WIDEST = 4.0
 """A predicted dimension is identified if the upper end of its band is at most this multiple of the lower end."""
-NEIGHBOUR = 1.3
+_NEIGHBOUR = 1.3
 """Ratio of a neighbour's dimension to the predicted one, before rounding."""
-FURTHEST = 10.0
+_FURTHEST = 10.0
 """Beyond this multiple of the largest compute in the sweep, the prediction is called a far extrapolation."""
 MOST = 1e5
 """Largest dimension of a predicted network."""
@@ -253,7 +253,7 @@ def _warnings(record: ScalingRecord, ideal: Mapping[str, ShapeValue], flops: flo
     said = []
     low, high = record.compute
     if not low <= flops / 1e9 <= high:
-        how = "far outside" if flops / 1e9 > FURTHEST * high else "outside"
+        how = "far outside" if flops / 1e9 > _FURTHEST * high else "outside"
         said.append(
             f"The compute is {how} the sweep's, {low * 1e9:.3g} to {high * 1e9:.3g} FLOPs: the shape is extrapolated."
         )
@@ -285,7 +285,7 @@ def neighbours(chosen: NetworkShape, rule: ShapeRule, held: Mapping[str, float])
     for name in DIMENSIONS:
         if name in held:
             continue
-        for word, factor in (("less", 1 / NEIGHBOUR), ("more", NEIGHBOUR)):
+        for word, factor in (("less", 1 / _NEIGHBOUR), ("more", _NEIGHBOUR)):
             wanted = {one: getattr(chosen, one) * (factor if one == name else 1.0) for one in DIMENSIONS}
             near = rule.snap(**wanted)
             if near == chosen:  # rounding took the change back: go one step further

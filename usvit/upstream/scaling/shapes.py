@@ -15,7 +15,7 @@ DIMENSIONS = ("width", "depth", "mlp")
 TITLES = {"width": "width", "depth": "depth", "mlp": "MLP width"}
 MLP_MULTIPLE = 8
 """The MLP width is rounded to a multiple of this, as accelerators prefer and as all printed ones are."""
-FLOPS_PER_MAC = 6
+_FLOPS_PER_MAC = 6
 """FLOPs of a training step for each MAC of one image: two in the forward pass, four in the backward pass."""
 
 
@@ -94,7 +94,7 @@ class ShapeRule:
 
     def flops(self, shape: NetworkShape) -> int:
         """Return the FLOPs of a training step for one image, forward and backward."""
-        return FLOPS_PER_MAC * self.cost(shape).macs
+        return _FLOPS_PER_MAC * self.cost(shape).macs
 
 
 def _nearest(value: float, multiple: int) -> int:

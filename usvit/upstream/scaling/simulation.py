@@ -6,13 +6,13 @@ from usvit.upstream.scaling.surface import Array, Surface
 
 PAPER_EXPONENTS = {"width": 0.22, "depth": 0.45, "mlp": 0.60}
 """Scaling exponents of Alabdulmohsin et al. 2023, section 4.1, for the 10-shot error on ImageNet."""
-CENTRE = (1968.0, 40.0, 6144.0)
+_CENTRE = (1968.0, 40.0, 6144.0)
 VALUES = (
     (200.0, 300.0, 450.0, 600.0, 900.0, 1300.0),
     (3.0, 5.0, 8.0, 12.0, 18.0, 27.0),
     (400.0, 700.0, 1100.0, 1700.0, 2600.0, 4000.0),
 )
-BUDGETS = (1e10, 3e10, 1e11, 3e11, 1e12)
+_BUDGETS = (1e10, 3e10, 1e11, 3e11, 1e12)
 """Compute in GFLOPs."""
 
 
@@ -36,11 +36,11 @@ def known_surface() -> Surface:
 def star_points() -> tuple[Array, Array]:
     """Return shapes (N, 3) and compute (N,) of a star sweep around the paper's centre."""
     shapes = [
-        [value if place == k else middle for k, middle in enumerate(CENTRE)]
+        [value if place == k else middle for k, middle in enumerate(_CENTRE)]
         for place, values in enumerate(VALUES)
         for value in values
     ]
-    points = [(shape, budget) for budget in BUDGETS for shape in shapes]
+    points = [(shape, budget) for budget in _BUDGETS for shape in shapes]
     return np.array([shape for shape, _ in points]), np.array([budget for _, budget in points])
 
 

@@ -10,9 +10,9 @@ from usvit.models import Weights, build_model, find_model
 from usvit.training import torch_threads
 from usvit.upstream.scaling.shapes import NetworkShape, ShapeRule
 
-PROBE_FLOPS = 2e10
+_PROBE_FLOPS = 2e10
 """Largest FLOPs of a measured step: larger batches are cut, and larger networks are not measured."""
-REPEATS = 3
+_REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ def measure_step_time(rule: ShapeRule, shapes: Sequence[NetworkShape], batch_siz
     Reading of images, the optimizer and evaluation are not included.
 
     Returns:
-        None if one image of the cheapest network takes more than ``PROBE_FLOPS`` operations, as for networks that are
+        None if one image of the cheapest network takes more than ``_PROBE_FLOPS`` operations, as for networks that are
         meant for accelerators.
     """
-    small = [shape for shape in set(shapes) if rule.flops(shape) <= PROBE_FLOPS]
+    small = [shape for shape in set(shapes) if rule.flops(shape) <= _PROBE_FLOPS]
     if not small:
         return None
     cheapest, dearest = (pick(small, key=rule.flops) for pick in (min, max))
@@ -47,14 +47,14 @@ def measure_step_time(rule: ShapeRule, shapes: Sequence[NetworkShape], batch_siz
 
 
 def _seconds(rule: ShapeRule, shape: NetworkShape, batch_size: int) -> tuple[float, float]:
-    """Return the FLOPs of a step and its shortest time, for a batch that is cut to ``PROBE_FLOPS``."""
+    """Return the FLOPs of a step and its shortest time, for a batch that is cut to ``_PROBE_FLOPS``."""
     per_image = rule.flops(shape)
-    batch = max(1, min(batch_size, int(PROBE_FLOPS / per_image)))
+    batch = max(1, min(batch_size, int(_PROBE_FLOPS / per_image)))
     spec = find_model(rule.model, rule.settings(shape))
     model = build_model(spec, Weights("scratch"), n_classes=10, image_size=rule.image_size)
     images = torch.zeros(batch, 3, rule.image_size, rule.image_size)
     times = []
-    for _ in range(1 + REPEATS):  # the first step allocates memory
+    for _ in range(1 + _REPEATS):  # the first step allocates memory
         start = time.perf_counter()
         model(images).sum().backward()
         times.append(time.perf_counter() - start)

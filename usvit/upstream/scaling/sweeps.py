@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from usvit.errors import UsvitError
 from usvit.upstream.scaling.shapes import DIMENSIONS, TITLES, NetworkShape, ShapeRule
 
-POINTS = 6
+_POINTS = 6
 """Values of each dimension of a star sweep, if none are given; the paper's MLP widths are as many."""
-RATIO = 1.25
+_RATIO = 1.25
 """Ratio of neighbouring values, if none are given ("about 20% increase in each step": section 3)."""
-BELOW_CENTRE = 2.0
+_BELOW_CENTRE = 2.0
 """The largest value is the centre's divided by this ("all values are much smaller than" the centre's: section 3)."""
 FEWEST = 3
 """A dimension needs as many values: the fitted curve of one has three unknowns at each compute."""
@@ -58,7 +58,7 @@ def star_values(centre: NetworkShape, values: Values, rule: ShapeRule) -> dict[s
     found = {}
     for place, dimension in enumerate(DIMENSIONS):
         middle = getattr(centre, dimension)
-        wanted = values.get(dimension) or [middle / BELOW_CENTRE / RATIO**step for step in range(POINTS)]
+        wanted = values.get(dimension) or [middle / _BELOW_CENTRE / _RATIO**step for step in range(_POINTS)]
         shapes = [
             rule.snap(*(one if k == place else getattr(centre, name) for k, name in enumerate(DIMENSIONS)))
             for one in wanted

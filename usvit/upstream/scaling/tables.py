@@ -16,7 +16,7 @@ from usvit.upstream.scaling.sweeps import FEWEST
 SAME_BUDGET = 0.05
 """Trainings whose compute differs by less than this share have the same budget: steps are whole numbers."""
 MOST_POINTS = 100_000
-MISSING = ("", "na", "n/a", "nan", "none", "null", "-")
+_MISSING = ("", "na", "n/a", "nan", "none", "null", "-")
 """Cells of the loss, in lower case, that stand for a training without one."""
 
 
@@ -86,7 +86,7 @@ def read_sweep(path: Path, loss: str, compute: str, dimensions: Sequence[str], d
     names = [_label(table, place, dimensions) for place in range(len(table))]
     numbers = table[wanted].apply(pd.to_numeric, errors="coerce")
     missing = numbers[loss].isna().to_numpy()
-    said_so = table[loss].str.strip().str.lower().isin(MISSING)
+    said_so = table[loss].str.strip().str.lower().isin(_MISSING)
     if (missing & ~said_so).any():
         place = int(np.flatnonzero(missing & ~said_so)[0])
         raise UsvitError(f"{path}, {names[place]}: the {loss} '{table[loss].iloc[place]}' is not a number.")

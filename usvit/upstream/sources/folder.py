@@ -49,10 +49,10 @@ def rgb(source: Path | bytes, name: Path | None = None) -> Image.Image:
 
 _MOST_BYTES = 1_000_000_000
 """Upper bound of the size of an image file."""
-LISTING_THREADS = 16
+_LISTING_THREADS = 16
 """Folders listed in parallel; on a network drive each listing waits."""
 _MASK = re.compile(r"_mask(_\d+)?$")
-SPLIT_FOLDERS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+_SPLIT_FOLDERS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
 
 
 class FileSource(UpstreamDataset):
@@ -131,7 +131,7 @@ def class_folders(
     Raises:
         UsvitError: There are no images.
     """
-    with reading(root), ThreadPoolExecutor(LISTING_THREADS) as pool:
+    with reading(root), ThreadPoolExecutor(_LISTING_THREADS) as pool:
         listed = list(pool.map(lambda label: list_images(root / label), classes))
     counts = [len(files) for files in listed]
     if not sum(counts):
@@ -153,7 +153,7 @@ def open_folder(path: Path, split: str = "train") -> FileSource:
     Raises:
         UsvitError: The folder does not exist, has no class folders, or holds images beside them or masks among them.
     """
-    root = split_folder(path, split)
+    root = _split_folder(path, split)
     classes = [folder.name for folder in subfolders(root)]
     strays = [entry.name for entry in root.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES and entry.is_file()]
     if not classes:
@@ -185,7 +185,7 @@ def open_unlabeled(path: Path, split: str = "train") -> FileSource:
     Raises:
         UsvitError: The folder does not exist, or holds no images or masks among them.
     """
-    root = split_folder(path, split)
+    root = _split_folder(path, split)
     with reading(root):
         files = list_images(root)
     if not files:
@@ -209,7 +209,7 @@ def _refuse_masks(source: FileSource) -> None:
         )
 
 
-def split_folder(path: Path, split: str) -> Path:
+def _split_folder(path: Path, split: str) -> Path:
     """Return the folder of a split: ``path/<split>`` if ``path`` is divided into splits, else ``path`` for ``train``.
 
     A class may be called ``train`` too. So ``path`` counts as divided if all of its folders, or at least two, are
@@ -252,7 +252,7 @@ def split_of_folder(path: Path, preferred: Sequence[str]) -> str:
 def _splits_in(path: Path) -> list[str]:
     """Return the folders of the splits that a folder is divided into; empty if it is not divided."""
     found = [folder.name for folder in subfolders(path)]
-    splits = [folder for folder in found if folder in SPLIT_FOLDERS]
+    splits = [folder for folder in found if folder in _SPLIT_FOLDERS]
     return splits if splits and (splits == found or len(splits) > 1) else []
 
 

@@ -30,12 +30,12 @@ WALKERS, STEPS, WARM_UP = 4096, 24, 10
 """Points in parallel and steps of the chaos game: 98,304 points per image (FractalDB and Anderson: 100,000). The first
 ``WARM_UP`` steps are not drawn, because all points start in one place."""
 MIN_FILLING, MAX_FILLING = 0.2, 0.8
-"""Share of the cells of a ``PROBE`` grid that an attractor covers. The lower bound is FractalDB's; nearly full
+"""Share of the cells of a ``_PROBE`` grid that an attractor covers. The lower bound is FractalDB's; nearly full
 squares, which Anderson's sampling sometimes gives, look alike."""
-PROBE = 64
+_PROBE = 64
 MIN_ASPECT = 0.2
 """Minimum aspect ratio of an attractor: thinner ones are lines, which the window stretches to noise."""
-ZOOM = (0.7, 1.4)
+_ZOOM = (0.7, 1.4)
 """Range of the window's side over the attractor's. Anderson's is 0.5 to 2; ours is narrower because views are
 cropped at random as well."""
 SHIFT = 0.15
@@ -147,7 +147,7 @@ def system_of(number: int) -> Float64:
         maps = sample_system(rng)
         points = chaos_game(maps, rng, walkers=1024, steps=16)
         low, high = _corners(points)
-        filling = float((count_points(points, low, high, PROBE) > 0).mean())
+        filling = float((count_points(points, low, high, _PROBE) > 0).mean())
         sides = high - low
         if MIN_FILLING <= filling <= MAX_FILLING and sides.min() >= MIN_ASPECT * sides.max():
             maps.setflags(write=False)
@@ -155,7 +155,7 @@ def system_of(number: int) -> Float64:
         attempt += 1
 
 
-def render_fractal(number: int, rng: np.random.Generator, size: int) -> UInt8:
+def _render_fractal(number: int, rng: np.random.Generator, size: int) -> UInt8:
     """Render one image of a class.
 
     Args:
@@ -170,7 +170,7 @@ def render_fractal(number: int, rng: np.random.Generator, size: int) -> UInt8:
     low, high = _corners(points)
     centre, half = (low + high) / 2, (high - low) / 2
     centre += 2 * half * rng.uniform(-SHIFT, SHIFT, 2)
-    half *= rng.uniform(*ZOOM, 2)
+    half *= rng.uniform(*_ZOOM, 2)
     counts = count_points(points, centre - half, centre + half, size).astype(np.float32)
     if rng.random() < 0.5:
         counts = counts.T
@@ -247,4 +247,4 @@ class FractalSource(GeneratedSource):
 
     def image(self, index: int) -> Image.Image:
         rng = np.random.default_rng(derive_seed(self._seed, "fractal", self._split, index))
-        return Image.fromarray(render_fractal(int(self.targets[index]), rng, self._image_size))
+        return Image.fromarray(_render_fractal(int(self.targets[index]), rng, self._image_size))

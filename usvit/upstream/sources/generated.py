@@ -28,9 +28,9 @@ from usvit.upstream.sources.fractals import FractalSource
 BEYOND = 2**64
 """Added to the seed of each stream, so that ``usvit data phantom`` with a smaller seed makes other patients."""
 
-SIGN_RANGE = (-3.0, 5.0)
+_SIGN_RANGE = (-3.0, 5.0)
 """Limits of a standardised sign: a few spreads below the benign and above the malignant mean."""
-LEAST_SIGN = 1e-3
+_LEAST_SIGN = 1e-3
 """Smallest value of which the logarithm is taken; spiculation may be 0."""
 
 
@@ -84,7 +84,7 @@ class PhantomSource(GeneratedSource):
         """Return the signs of one lesion in the order of ``SIGN_LAWS``, (8,), in units of their spread.
 
         Each sign (its logarithm, if that is normally distributed) has the mean of benign lesions subtracted and is
-        divided by the spread; it is clipped to ``SIGN_RANGE``. All are NaN without a lesion.
+        divided by the spread; it is clipped to ``_SIGN_RANGE``. All are NaN without a lesion.
         """
         if self.classes[self.targets[index]] == "normal":
             return np.full(len(SIGN_LAWS), np.nan)
@@ -92,9 +92,9 @@ class PhantomSource(GeneratedSource):
         values = []
         for name, law in SIGN_LAWS.items():
             value = getattr(signs, name)
-            value = np.log(max(value, LEAST_SIGN)) if law.log else value
+            value = np.log(max(value, _LEAST_SIGN)) if law.log else value
             values.append((value - law.benign) / law.spread)
-        return np.clip(values, *SIGN_RANGE)
+        return np.clip(values, *_SIGN_RANGE)
 
     def _patient(self, index: int) -> Patient:
         malignant = self.classes[self.targets[index]] == "malignant"

@@ -20,7 +20,7 @@ from usvit.upstream.sources.named_set import Malformed, NamedSet, json_of, lines
 
 _WNID = re.compile(r"n\d{8}")
 _VAL_FILE = re.compile(r"ILSVRC2012_val_(\d{8})\.jpe?g", re.IGNORECASE)
-V2_VARIANTS = ("matched-frequency", "threshold-0.7", "top-images")
+_V2_VARIANTS = ("matched-frequency", "threshold-0.7", "top-images")
 _21K_FOLDERS = {"train": ("train", "imagenet21k_train"), "val": ("val", "imagenet21k_val")}
 
 
@@ -208,8 +208,8 @@ SETS = (
         layout="imagenetv2-matched-frequency-format-val/0/<image>.jpeg (folders 0 to 999)\n"
         "and imagenetv2-threshold-0.7-format-val, imagenetv2-top-images-format-val",
         get="ImageNet-V2 is published by its authors (ImageNetV2).",
-        splits=V2_VARIANTS,
-        looks_like=lambda root: any(_v2_folder(root, variant) for variant in V2_VARIANTS),
+        splits=_V2_VARIANTS,
+        looks_like=lambda root: any(_v2_folder(root, variant) for variant in _V2_VARIANTS),
         read=_read_v2,
     ),
     NamedSet(

@@ -18,7 +18,7 @@ from usvit.upstream.sources.folder import FileSource, class_folders, list_images
 from usvit.upstream.sources.imagenet import of_wnids, wnids
 from usvit.upstream.sources.named_set import Malformed, NamedSet, json_of, lines
 
-BORDER = 2
+_BORDER = 2
 """Width in pixels of the red border of ObjectNet's images, which must be cut off."""
 _MAPPINGS = (
     "folder_to_objectnet_label.json",
@@ -35,11 +35,11 @@ def subset_wnids(which: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-class ObjectNetImages(FileSource):
+class _ObjectNetImages(FileSource):
     """Images of ObjectNet without their red border."""
 
     def image(self, index: int) -> Image.Image:
-        return ImageOps.crop(super().image(index), BORDER)
+        return ImageOps.crop(super().image(index), _BORDER)
 
 
 def _has_classes(root: Path, which: str) -> bool:
@@ -84,7 +84,7 @@ def _read_objectnet(root: Path, split: str) -> UpstreamDataset:
     if not answers:
         raise Malformed("images has no folder of a class that ImageNet-1k has")
     listed = class_folders("objectnet", folder, list(answers))
-    source = ObjectNetImages("objectnet", folder, listed.files, listed.classes, listed.targets)
+    source = _ObjectNetImages("objectnet", folder, listed.files, listed.classes, listed.targets)
     source.answers = answers
     source.left_out = sum(len(list_images(folder / name)) for name in found if name not in answers)
     return source

@@ -20,11 +20,11 @@ from usvit.errors import UsvitError
 _FIRST = ("jpg", "jpeg", "png", "webp")
 IMAGES = (*_FIRST, *sorted({suffix[1:] for suffix in IMAGE_SUFFIXES} - {*_FIRST}))
 """Suffixes of the members that are images, without the dot; the first one of a sample is its image."""
-MAX_LABEL_BYTES = 1_000_000
+_MAX_LABEL_BYTES = 1_000_000
 """Maximum number of bytes that are read of a .cls or .json file."""
 MAX_CLASSES = 1_000_000
 """Larger class numbers are refused, because the head has one row per class."""
-MAX_NAME = 1000
+_MAX_NAME = 1000
 """Maximum length of a class name in characters."""
 _ZEROS = bytes(512)
 
@@ -162,7 +162,7 @@ def _label(file: BinaryIO, shard: str, key: str, parts: dict[str, tuple[int, int
             continue
         offset, size = parts[suffix]
         file.seek(offset)
-        text = file.read(min(size, MAX_LABEL_BYTES))
+        text = file.read(min(size, _MAX_LABEL_BYTES))
         try:
             value = int(text) if suffix == "cls" else json.loads(text)
             if suffix == "json":
@@ -172,7 +172,7 @@ def _label(file: BinaryIO, shard: str, key: str, parts: dict[str, tuple[int, int
         if value is None:
             continue
         number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_CLASSES
-        if not number and not (isinstance(value, str) and 0 < len(value) <= MAX_NAME):
+        if not number and not (isinstance(value, str) and 0 < len(value) <= _MAX_NAME):
             raise UsvitError(
                 f"The label {key}.{suffix} of the shard {shard} is {str(value)[:50]!r}: expected a class number "
                 f"from 0 to {MAX_CLASSES - 1}, or a name."

@@ -381,11 +381,11 @@ def _key(*facts: Any) -> str:
 
 WINDOW = 8
 """Number of shards over which the images of one shard are spread in an epoch."""
-THREADS = 8
+_THREADS = 8
 """Shards that are looked up and indexed in parallel."""
 
 
-class ShardSource(UpstreamDataset):
+class _ShardSource(UpstreamDataset):
     """Images of tar shards.
 
     Args:
@@ -424,7 +424,7 @@ class ShardSource(UpstreamDataset):
         return (self._shard_of, self._sizes, *self._keys.blocks())
 
 
-def open_shards(pattern: str, files: ShardFiles | None = None) -> ShardSource:
+def open_shards(pattern: str, files: ShardFiles | None = None) -> _ShardSource:
     """Find and index shards.
 
     Args:
@@ -436,9 +436,9 @@ def open_shards(pattern: str, files: ShardFiles | None = None) -> ShardSource:
     """
     files = files or ShardFiles()
     addresses = expand(pattern)
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(_THREADS) as pool:
         shards = list(pool.map(find, addresses))
-        return ShardSource(shards, list(pool.map(files.index, shards)), files)
+        return _ShardSource(shards, list(pool.map(files.index, shards)), files)
 
 
 def _labels(shards: list[Shard], indices: list[ShardIndex]) -> tuple[tuple[str, ...], Indices]:

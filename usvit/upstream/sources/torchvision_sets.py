@@ -39,7 +39,7 @@ SPLITS: dict[str, dict[str, dict[str, object]]] = {
 """torchvision class -> split -> constructor arguments. None of these classes reads pickles."""
 
 
-class TorchvisionSource(UpstreamDataset):
+class _TorchvisionSource(UpstreamDataset):
     """One split of a data set of torchvision.
 
     Args:
@@ -62,7 +62,7 @@ class TorchvisionSource(UpstreamDataset):
             raise BadImage(Path(self.image_name(index)), str(error)) from error
 
 
-def open_torchvision(name: str, roots: dict[str, Path], split: str) -> TorchvisionSource:
+def open_torchvision(name: str, roots: dict[str, Path], split: str) -> _TorchvisionSource:
     """Open a data set that torchvision has stored on disk; nothing is downloaded.
 
     Args:
@@ -84,7 +84,7 @@ def open_torchvision(name: str, roots: dict[str, Path], split: str) -> Torchvisi
     if root is None:
         raise UsvitError(f"The folder of {name} is not known: pass --data-root {name}=DIR, torchvision's 'root'.")
     try:
-        return TorchvisionSource(name, getattr(datasets, kind)(str(root), **SPLITS[kind][split]))
+        return _TorchvisionSource(name, getattr(datasets, kind)(str(root), **SPLITS[kind][split]))
     except (OSError, RuntimeError, ValueError, ModuleNotFoundError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(

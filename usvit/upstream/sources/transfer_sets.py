@@ -27,7 +27,7 @@ from usvit.upstream.sources.folder import FileSource, class_folders
 from usvit.upstream.sources.named_set import Malformed, NamedSet, inside, json_of, lines, mat_of
 
 
-class PixelSource(UpstreamDataset):
+class _PixelSource(UpstreamDataset):
     """Small images that are all in memory: ``pixels`` is (N, H, W, 3) uint8."""
 
     def __init__(
@@ -48,7 +48,7 @@ class PixelSource(UpstreamDataset):
         return (self.pixels,)
 
 
-def read_cifar(name: str, root: Path, split: str) -> PixelSource:
+def _read_cifar(name: str, root: Path, split: str) -> _PixelSource:
     """Read one split of CIFAR.
 
     Args:
@@ -71,7 +71,7 @@ def read_cifar(name: str, root: Path, split: str) -> PixelSource:
     if name == "cifar100":
         coarse = np.concatenate([np.asarray(batch["coarse_labels"], dtype=np.int64) for batch in batches])
         levels["superclass"] = _superclasses(targets, coarse, len(classes), meta["coarse_label_names"])
-    return PixelSource(name, np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)), classes, targets, levels)
+    return _PixelSource(name, np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)), classes, targets, levels)
 
 
 def _superclasses(fine: Any, coarse: Any, classes: int, names: list[str]) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ _CIFAR_SETS = (
         get=_CIFAR,
         splits=("train", "test"),
         looks_like=lambda root: (_cifar_folder("cifar10", root) / "batches.meta").is_file(),
-        read=partial(read_cifar, "cifar10"),
+        read=partial(_read_cifar, "cifar10"),
     ),
     NamedSet(
         name="cifar100",
@@ -122,7 +122,7 @@ _CIFAR_SETS = (
         looks_like=lambda root: all(
             (_cifar_folder("cifar100", root) / file).is_file() for file in ("meta", "train", "test")
         ),
-        read=partial(read_cifar, "cifar100"),
+        read=partial(_read_cifar, "cifar100"),
     ),
 )
 
@@ -270,7 +270,7 @@ LEVELS = ("kingdom", "phylum", "class", "order", "family", "genus")
 """Coarser classes, available if ``categories.json`` (released after the competition) is present."""
 
 
-def read_inaturalist(year: int, root: Path, split: str) -> UpstreamDataset:
+def _read_inaturalist(year: int, root: Path, split: str) -> UpstreamDataset:
     """Read one split of iNaturalist; classes are in the order of their ids.
 
     Raises:
@@ -306,7 +306,7 @@ def _inaturalist_set(year: int) -> NamedSet:
         get=f"iNaturalist {year} competition data, from the visipedia/inat_comp project.",
         splits=("train", "val"),
         looks_like=lambda root: (root / f"train{year}.json").is_file() or (root / f"val{year}.json").is_file(),
-        read=partial(read_inaturalist, year),
+        read=partial(_read_inaturalist, year),
     )
 
 

@@ -22,11 +22,11 @@ from usvit.upstream.sources.catalog import VTAB_TASKS
 from usvit.upstream.sources.folder import FileSource
 from usvit.upstream.sources.named_set import Malformed, NamedSet, inside, lines
 
-VEHICLES = ("Car", "Van", "Truck")
-DISTANCES = (8.0, 20.0, 999.0)
+_VEHICLES = ("Car", "Van", "Truck")
+_DISTANCES = (8.0, 20.0, 999.0)
 """Limits of the distance ahead of the camera in metres; a scene without a vehicle counts as 1000 m."""
 DISTANCE_CLASSES = ("up to 8 m", "8 to 20 m", "beyond 20 m", "no vehicle")
-DRIVES_SEED = 123
+_DRIVES_SEED = 123
 
 
 def distance_class(annotation: list[str]) -> int:
@@ -39,11 +39,11 @@ def distance_class(annotation: list[str]) -> int:
         Index into ``DISTANCE_CLASSES``: the number of thresholds that the distance exceeds.
     """
     rows = [line.split() for line in annotation]
-    distance = min((float(row[13]) for row in rows if row[0] in VEHICLES), default=1000.0)
-    return sum(distance > threshold for threshold in DISTANCES)
+    distance = min((float(row[13]) for row in rows if row[0] in _VEHICLES), default=1000.0)
+    return sum(distance > threshold for threshold in _DISTANCES)
 
 
-def drives_of(root: Path) -> list[str]:
+def _drives_of(root: Path) -> list[str]:
     """Return the drive of each training image, from the mapping of the object devkit."""
     folder = next((path for path in (root / "mapping", root / "devkit_object" / "mapping") if path.is_dir()), None)
     if folder is None:
@@ -61,7 +61,7 @@ def drives_of(root: Path) -> list[str]:
 
 def split_drives(drives: list[str]) -> dict[str, set[str]]:
     """Draw the drives of each split as TensorFlow Datasets does."""
-    known, generator = sorted(set(drives)), np.random.RandomState(DRIVES_SEED)
+    known, generator = sorted(set(drives)), np.random.RandomState(_DRIVES_SEED)
     count = max(1, 10 * len(known) // 100)
     test = {str(drive) for drive in generator.choice(known, count, replace=False)}
     rest = sorted(set(known) - test)
@@ -75,7 +75,7 @@ def _read_kitti(root: Path, split: str) -> UpstreamDataset:
     folder = _kitti_folder(root)
     numbers = sorted(path.stem for path in (folder / "image_2").iterdir() if path.suffix == ".png")
     if split != "all":
-        drives = drives_of(root)
+        drives = _drives_of(root)
         wanted = split_drives(drives)[split]
         if numbers and int(numbers[-1]) >= len(drives):
             raise Malformed(f"the devkit's mapping ends before image {numbers[-1]}")
@@ -132,7 +132,7 @@ FULL_IMAGES = {
 """Task -> number of images of the splits ``train`` and ``val`` of full VTAB."""
 
 
-def read_vtab(task: str, root: Path, split: str) -> UpstreamDataset:
+def _read_vtab(task: str, root: Path, split: str) -> UpstreamDataset:
     """Read the list of one split; classes are numbers.
 
     Raises:
@@ -165,7 +165,7 @@ def _set(task: str) -> NamedSet:
         get="VTAB-1k as images and lists (vtab-1k); full VTAB from TensorFlow Datasets (docs/reference/sources.md).",
         splits=SPLITS,
         looks_like=lambda root: (root.name == task and _has_lists(root)) or _has_lists(root / task),
-        read=partial(read_vtab, task),
+        read=partial(_read_vtab, task),
     )
 
 

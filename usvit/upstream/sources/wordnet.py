@@ -27,7 +27,7 @@ SHA256 = "07944d0c44c86e2065e7892fb2ec75aa778508e5a71a756e0750535d6f1544f3"
 
 
 @dataclass(frozen=True)
-class Nouns:
+class _Nouns:
     """Nouns of WordNet."""
 
     parents: Mapping[str, tuple[str, ...]]
@@ -47,7 +47,7 @@ class Nouns:
         return path
 
 
-def read_nouns(path: Path) -> Nouns:
+def read_nouns(path: Path) -> _Nouns:
     """Read WordNet's file ``data.noun``, whose format is that of ``wndb(5WN)``.
 
     Raises:
@@ -74,10 +74,10 @@ def read_nouns(path: Path) -> Nouns:
             f"{path} is not the file data.noun of WordNet ({error}). Use that of WordNet 3.0, such as "
             "/usr/share/wordnet/data.noun of Debian's package wordnet-base."
         ) from error
-    return Nouns(parents, names)
+    return _Nouns(parents, names)
 
 
-def coarser(classes: Iterable[str], nouns: Nouns) -> dict[str, str]:
+def coarser(classes: Iterable[str], nouns: _Nouns) -> dict[str, str]:
     """Replace classes by their parents, and parents below other parents by the highest of them.
 
     Args:

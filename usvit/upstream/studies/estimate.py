@@ -16,11 +16,11 @@ from usvit.upstream.studies.plan import PlannedRun, StudyPlan
 
 SUSTAINED_FLOPS = 0.4 * 989e12
 """Assumed speed: 40 % of the peak of an H200 in bfloat16 without sparsity (989 TFLOP/s, NVIDIA's data sheet)."""
-DATASET_IMAGES = 780
+_DATASET_IMAGES = 780
 """Assumed number of training images of a breast-ultrasound data set, if the training is given in epochs: BUSI's."""
 BENCH_HOURS = 1 / 60
 """Assumed time of a measurement of speed."""
-MAE_SHARE = 0.5
+_MAE_SHARE = 0.5
 """Assumed cost of an MAE step as a share of the same step on all patches: a quarter of the encoder, and its decoder."""
 
 IMAGES = {
@@ -68,7 +68,7 @@ def operations(run: PlannedRun, plan: StudyPlan) -> float:
     macs = _macs(*_network(run, plan))
     if isinstance(config, RunConfig):
         folds = config.split.folds * config.split.repeats if run.kind == "cv" else 1
-        return folds * _length(config, DATASET_IMAGES) * 6 * macs
+        return folds * _length(config, _DATASET_IMAGES) * 6 * macs
     if isinstance(config, TestConfig):
         images = sum(_images(source.partition(":")[0], config.source)[1] for source in config.sources)
         return 2 * macs * images * len(config.classifiers)
@@ -79,7 +79,7 @@ def operations(run: PlannedRun, plan: StudyPlan) -> float:
         lengths = [_length(_of_cell(config, cell), n_train) for cell in config.cells.values()]
         return 6 * macs * (sum(lengths) or _length(config, n_train)) + 2 * macs * n_test
     examples = _length(config, n_train)
-    share = MAE_SHARE if config.objective == "mae" else 1.0
+    share = _MAE_SHARE if config.objective == "mae" else 1.0
     views, teacher = config.views.count + _local_crops(config), 0.0
     if config.distill.kind != "none":
         size = config.distill.image_size or config.model.image_size

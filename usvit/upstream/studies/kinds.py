@@ -20,7 +20,7 @@ from usvit.upstream.studies import metric_names as names
 
 
 @dataclass(frozen=True)
-class StepKind:
+class _StepKind:
     """One kind of run, named after its command."""
 
     config: type[BaseModel]
@@ -39,36 +39,36 @@ class StepKind:
         return f"{self.record.KIND}.json"
 
 
-_FINE_TUNING = StepKind(
+_FINE_TUNING = _StepKind(
     RunConfig,
     MetricsRecord,
     names.OVERALL | names.OF_CLASS,
     ("recipe", "weights", "dataset"),
     trains=True,
 )
-KINDS: Mapping[Kind, StepKind] = {
+KINDS: Mapping[Kind, _StepKind] = {
     "cv": _FINE_TUNING,
     "train": _FINE_TUNING,
-    "pretrain": StepKind(
+    "pretrain": _StepKind(
         PretrainConfig,
         PretrainRecord,
         names.OF_PRETRAIN,
         ("recipe", "cell", "weights", "dataset", "source"),
         trains=True,
     ),
-    "transfer": StepKind(
+    "transfer": _StepKind(
         TransferConfig,
         TransferRecord,
         names.OF_TRANSFER,
         ("recipe", "cell", "weights", "upstream", "dataset", "source", "how"),
     ),
-    "test": StepKind(
+    "test": _StepKind(
         TestConfig,
         TestRecord,
         names.OF_TEST,
         ("weights", "upstream", "dataset", "source"),
     ),
-    "bench": StepKind(BenchConfig, BenchRecord, names.OF_BENCH, ("protocol",)),
+    "bench": _StepKind(BenchConfig, BenchRecord, names.OF_BENCH, ("protocol",)),
 }
 """Kind of a run -> what it is."""
 

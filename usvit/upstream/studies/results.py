@@ -21,11 +21,11 @@ from usvit.upstream.records.training import PretrainRecord, TransferEstimate, Tr
 from usvit.upstream.studies.kinds import KINDS
 from usvit.upstream.studies.metric_names import line_of, value_of
 
-MIB_IN_GB = 2**20 / 1e9
+_MIB_IN_GB = 2**20 / 1e9
 
 
 @dataclass(frozen=True)
-class PretrainResult:
+class _PretrainResult:
     """The result of a pre-training: the weights that it kept, and its evaluations."""
 
     record: PretrainRecord
@@ -54,11 +54,11 @@ def missing(reason: str) -> Estimate:
 
 
 def read_result(kind: Kind, folder: Path) -> Any:
-    """Read the result of a finished run as its record; that of a pre-training as ``PretrainResult``."""
+    """Read the result of a finished run as its record; that of a pre-training as ``_PretrainResult``."""
     record = load_record(folder / KINDS[kind].result, KINDS[kind].record)
     if isinstance(record, PretrainRecord):
         paths = [folder / f"fold-{one.fold}" / "history.csv" for one in record.kept]
-        return PretrainResult(record, tuple(read_csv(path, text=False) for path in paths))
+        return _PretrainResult(record, tuple(read_csv(path, text=False) for path in paths))
     return record
 
 
@@ -122,7 +122,7 @@ def _of_metrics(result: MetricsRecord, name: str) -> Estimate | None:
     return value_of(result, name)
 
 
-def _of_pretrain(result: PretrainResult, name: str) -> Estimate | None:
+def _of_pretrain(result: _PretrainResult, name: str) -> Estimate | None:
     head, _, epoch = name.partition(".")
     values = [getattr(one, head) for one in result.record.kept]
     if epoch:
@@ -182,7 +182,7 @@ def _of_bench(result: BenchRecord, name: str) -> Estimate | None:
     best = max(done, key=lambda row: row.images_per_second or 0.0)
     if name == "images_per_second":
         return number(best.images_per_second)
-    return None if best.peak_memory_mib is None else number(best.peak_memory_mib * MIB_IN_GB)
+    return None if best.peak_memory_mib is None else number(best.peak_memory_mib * _MIB_IN_GB)
 
 
 _READERS: Mapping[Kind, Callable[[Any, str], Estimate | None]] = {

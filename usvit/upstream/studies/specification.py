@@ -31,8 +31,8 @@ def _printed(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
-PlainName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-PrintedFigure = Annotated[Printed, BeforeValidator(_printed)]
+_PlainName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+_PrintedFigure = Annotated[Printed, BeforeValidator(_printed)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -84,7 +84,7 @@ class FigureColumn(_Section):
     """A step whose figure is subtracted, such as that without a change."""
     title: str | None = None
     """Default: that of the figure."""
-    tolerance: PrintedFigure | None = None
+    tolerance: _PrintedFigure | None = None
     """Largest difference from the printed figure that counts as agreement, such as 0.3%. null: the printed figure
     agrees if it lies within our 95% interval."""
 
@@ -112,7 +112,7 @@ class Row(_Section):
     ``macs`` and ``bench``."""
     steps: dict[str, Step | None] = {}
     """Changes of the study's steps by name, key by key; null removes a step, and a new name adds one."""
-    printed: dict[str, PrintedFigure] = {}
+    printed: dict[str, _PrintedFigure] = {}
     """Column -> figure as printed: ``81.8%``, ``81.8% ± 0.2%``, ``84% to 85%``, ``5.6``."""
     note: str | None = None
     """Note below the table: an erratum, or what the paper leaves open for this row."""
@@ -126,7 +126,7 @@ class Block(_Section):
     models: Names
     recipes: Names
     """Names of recipes, or YAML files."""
-    variant: PlainName | None = None
+    variant: _PlainName | None = None
     """Distinguishes blocks that differ only in their settings."""
     settings: Settings = {}
     """Settings that override the recipe."""
@@ -135,7 +135,7 @@ class Block(_Section):
 class Paper(_Section):
     """The table of a paper with which the study is compared."""
 
-    key: PlainName | None = None
+    key: _PlainName | None = None
     """Short name of the paper, by which ``usvit study list --paper`` finds the study."""
     source: Annotated[str, Field(min_length=1)]
     table: Annotated[str, Field(min_length=1)]
@@ -166,7 +166,7 @@ def _as_columns(value: Any) -> Any:
 class StudyConfig(_Section):
     """The content of a study's file."""
 
-    name: PlainName
+    name: _PlainName
     title: str
     columns: Annotated[dict[str, FigureColumn], BeforeValidator(_as_columns), Field(min_length=1)] = {
         "accuracy": FigureColumn(figure="accuracy"),

@@ -56,7 +56,7 @@ IMAGES: Settings = {
     "image_size": 64,
 }
 BATCH, STEPS = 12, 2
-LOCAL_CROPS = 2
+_LOCAL_CROPS = 2
 MAX_CELLS = 2
 """Number of cells of a sweep that are trained."""
 OPTIM: Settings = {"warmup_steps": 1, "warmup_epochs": None}
@@ -126,7 +126,7 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
     if made.objective == "dino" and made.views.local_count:
         # A map of one pixel in a tiny CNN: PyTorch's bfloat16 convolution on CPUs then has NaN in its weight gradients.
         half = model["image_size"] // 2 if made.views.local_size and "vit" in model else None
-        used["views"] = {"local_count": LOCAL_CROPS, "local_size": half}
+        used["views"] = {"local_count": _LOCAL_CROPS, "local_size": half}
     if made.distill.kind != "none":
         teacher, shape, _ = tiny_network(made.distill.teacher, {}, 224)
         used["distill"] = {**PRETRAIN["distill"], "teacher": "timm:test_vit" if shape else teacher}

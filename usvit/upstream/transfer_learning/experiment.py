@@ -104,10 +104,10 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
         report_upstream(run.path)
 
 
-AllTransfers = list[tuple[UpstreamCandidate, RunResult[TransferRecord]]]
+_AllTransfers = list[tuple[UpstreamCandidate, RunResult[TransferRecord]]]
 
 
-class UpstreamSelection(Experiment[list[TransferSetup], AllTransfers, TransferRecord]):
+class UpstreamSelection(Experiment[list[TransferSetup], _AllTransfers, TransferRecord]):
     """A transfer of each of several networks, in a folder of its own, and the choice of one of them.
 
     Args:
@@ -135,7 +135,7 @@ class UpstreamSelection(Experiment[list[TransferSetup], AllTransfers, TransferRe
         model = first.model.model_copy(update={"weights": WeightsRecord.model_validate({"sha256": together})})
         return first.model_copy(update={"model": model})
 
-    def train(self, setup: list[TransferSetup], run: RunDirectory) -> AllTransfers:
+    def train(self, setup: list[TransferSetup], run: RunDirectory) -> _AllTransfers:
         found = []
         for number, one in enumerate(setup):
             choice = one.config.model.weights
@@ -146,7 +146,7 @@ class UpstreamSelection(Experiment[list[TransferSetup], AllTransfers, TransferRe
             found.append((UpstreamCandidate(name, choice, outcome.path, outcome.result, one.splits.test), outcome))
         return found
 
-    def conclude(self, setup: list[TransferSetup], run: RunDirectory, trained: AllTransfers) -> None:
+    def conclude(self, setup: list[TransferSetup], run: RunDirectory, trained: _AllTransfers) -> None:
         recommended = recommend([candidate for candidate, _ in trained])
         kept = next(outcome for candidate, outcome in trained if candidate.name == recommended.kept)
         result = kept.result.model_copy(update={"recommended": recommended})

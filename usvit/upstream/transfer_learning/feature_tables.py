@@ -13,7 +13,7 @@ from sklearn.preprocessing import normalize
 
 from usvit.upstream.transfer_learning.splits import TransferSplit
 
-N_NEAREST = 10
+_N_NEAREST = 10
 _PORTION = 256
 _PERPLEXITY = 30
 
@@ -32,7 +32,7 @@ def nearest_table(queries: Floats, keys: Floats, of_query: TransferSplit, of_key
     Returns:
         Columns ``image_id``, ``label``, ``rank`` (from 1), ``neighbour``, ``neighbour_label``, ``cosine``.
     """
-    count, unit = min(N_NEAREST, len(keys)), normalize(keys)
+    count, unit = min(_N_NEAREST, len(keys)), normalize(keys)
     near, cosine = np.empty((len(queries), count), dtype=np.int64), np.empty((len(queries), count))
     for start in range(0, len(queries), _PORTION):
         rows = slice(start, start + _PORTION)

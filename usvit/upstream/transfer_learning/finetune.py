@@ -99,7 +99,7 @@ def finetune(
     )
     hits = metrics.right(setup.splits.test, logits)
     rows = [{key: value for key, value in row.items() if value is not None} for row in found]
-    searched = simulate(setup, run, configs, found, progress) if setup.config.trials else None
+    searched = _simulate(setup, run, configs, found, progress) if setup.config.trials else None
     if searched is not None:
         rows += [row for row in searched.rows if row["cell"] != best or setup.config.final is not None]
     rows.append(metrics.row("finetune", setup.splits.test, hits, interval=True, cell=best, chosen=True))
@@ -113,7 +113,7 @@ def finetune(
     return ProbeResult(rows, summary, chosen, logits, tables=tables)
 
 
-def simulate(
+def _simulate(
     setup: TransferSetup,
     run: RunDirectory,
     configs: dict[str, PretrainConfig],

@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 L2 = tuple(2.0**power for power in range(-10, 10))
 """Strengths of regularisation. An early grid of big_vision started there; its current code uses 2^10 for all."""
-BIAS = 100.0
+_BIAS = 100.0
 """A constant feature, so large that the bias is hardly regularised (big_vision, fewshot_lsr.py)."""
 _TINY = 1e-5  # added to standard deviations, as in big_vision
 
@@ -65,12 +65,12 @@ class LeastSquares:
         else:
             eigenvalues, q = np.linalg.eigh(x @ x.T)
             left, right = x.T @ q, q.T @ t
-        return cls(mean, std, np.maximum(eigenvalues, 0), left, right, BIAS * t.sum(axis=0), len(x))
+        return cls(mean, std, np.maximum(eigenvalues, 0), left, right, _BIAS * t.sum(axis=0), len(x))
 
     def solve(self, l2: float) -> Affine:
         """Return the solution for one strength > 0, as a map of the raw (not standardised) features."""
         weight = (self.left / (self.eigenvalues + l2)) @ self.right
-        bias = BIAS * self.of_bias / (self.n * BIAS**2 + l2)
+        bias = _BIAS * self.of_bias / (self.n * _BIAS**2 + l2)
         return Affine.standardised(weight, bias, self.mean, self.std)
 
 

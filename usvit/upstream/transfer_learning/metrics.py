@@ -74,7 +74,7 @@ def accuracy(split: TransferSplit, hits: Bools) -> TransferEstimate:
     return TransferEstimate.of(clustered_share(hits, groups))
 
 
-DRAWS_COVER = (
+_DRAWS_COVER = (
     "which training images are drawn; not which test images are, which seed the network was trained with, nor the "
     "choice of the strength"
 )
@@ -89,7 +89,7 @@ def over_draws(values: Sequence[float], n_groups: int | None) -> TransferEstimat
     """
     method = f"t over {len(values)} draws of the training images"
     mean, sd = float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
-    found = TransferEstimate(value=mean, ci95=None, method=method, n_groups=n_groups, covers=DRAWS_COVER, sd=sd)
+    found = TransferEstimate(value=mean, ci95=None, method=method, n_groups=n_groups, covers=_DRAWS_COVER, sd=sd)
     if len(values) < 2:
         return found.replace(reason="a variance needs at least two draws")
     if not np.std(values):

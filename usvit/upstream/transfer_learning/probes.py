@@ -27,9 +27,9 @@ from usvit.upstream.transfer_learning.splits import TransferSplit, TransferSplit
 logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
-N_LEAVE_ONE_OUT = 10_000
+_N_LEAVE_ONE_OUT = 10_000
 """Largest number of training images on which k is chosen; all images of ImageNet would take a day."""
-HALVES_COVER = "which images form the halves; not other images, nor the seed that the network was trained with"
+_HALVES_COVER = "which images form the halves; not other images, nor the seed that the network was trained with"
 _SMALLEST = 1e-12  # smallest probability, because the table holds logarithms
 
 
@@ -66,7 +66,7 @@ class ProbeResult:
     """Other tables for the run's folder, by file name."""
 
 
-Probe = Callable[[TransferConfig, TransferSplits, dict[str, FeatureSet], Progress], ProbeResult]
+_Probe = Callable[[TransferConfig, TransferSplits, dict[str, FeatureSet], Progress], ProbeResult]
 
 
 def fewshot(
@@ -175,18 +175,18 @@ def neighbours(
 ) -> ProbeResult:
     """Classify by the nearest neighbours among the training images.
 
-    k is chosen by leaving out one training image (or patient) at a time; of more than ``N_LEAVE_ONE_OUT`` images, a
+    k is chosen by leaving out one training image (or patient) at a time; of more than ``_N_LEAVE_ONE_OUT`` images, a
     random sample is left out.
     """
     train, test = seen["train"], seen["test"]
     n_classes, how, rows_judged = len(splits.classes), config.how, None
-    if len(train.split) > N_LEAVE_ONE_OUT:
+    if len(train.split) > _N_LEAVE_ONE_OUT:
         rng = np.random.default_rng(derive_seed(config.seed, "neighbours"))
-        rows_judged = np.sort(rng.choice(len(train.split), N_LEAVE_ONE_OUT, replace=False))
+        rows_judged = np.sort(rng.choice(len(train.split), _N_LEAVE_ONE_OUT, replace=False))
     tried = leave_one_out(
         train.features, train.targets, config.k, config.sigma, groups=train.split.groups, rows=rows_judged
     )
-    k, n_judged = choose_k(tried), min(len(train.split), N_LEAVE_ONE_OUT)
+    k, n_judged = choose_k(tried), min(len(train.split), _N_LEAVE_ONE_OUT)
     logger.info(f"Nearest neighbours: k = {k} of {', '.join(map(str, tried))}.")
     prob = knn_probabilities(test.features, train.features, train.targets, k, config.sigma, n_classes=n_classes)
     hits = metrics.right(test.split, prob)
@@ -275,7 +275,7 @@ def separability(
     for name, what in (("right", "random halves"), ("conditioned", "random halves, conditioned")):
         each = [float(hits.mean()) for hits in found[name]]
         of_classes = [metrics.mean_class_accuracy(train.targets, hits) for hits in found[name]]
-        value = metrics.over_draws(each, n_groups).replace(method=f"t over {config.draws} splits", covers=HALVES_COVER)
+        value = metrics.over_draws(each, n_groups).replace(method=f"t over {config.draws} splits", covers=_HALVES_COVER)
         mean = float(np.mean(of_classes))
         summary.append(TransferRow(name=what, accuracy=value, mean_class_accuracy=mean, l2=l2))
     logits = of_class(test.features)
@@ -285,7 +285,7 @@ def separability(
     return ProbeResult(rows, summary, Chosen(l2=l2), logits, of_class)
 
 
-PROBES: dict[str, Probe] = {
+PROBES: dict[str, _Probe] = {
     "fewshot": fewshot,
     "linear": logistic,
     "knn": neighbours,

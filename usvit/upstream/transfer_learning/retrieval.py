@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class CoarseRanking:
+class _CoarseRanking:
     """What coarse classes add to a search for fine classes, for each query."""
 
     precisions: dict[str, Floats]
@@ -50,7 +50,7 @@ class LabelledFeatures:
     coarse: Ints
 
 
-def rank_by_coarse(queries: LabelledFeatures, keys: LabelledFeatures, sigma: float = SIGMA) -> CoarseRanking:
+def rank_by_coarse(queries: LabelledFeatures, keys: LabelledFeatures, sigma: float = SIGMA) -> _CoarseRanking:
     """Rank by eq. 2.5, and by an oracle of the coarse class.
 
     Args:
@@ -69,7 +69,7 @@ def rank_by_coarse(queries: LabelledFeatures, keys: LabelledFeatures, sigma: flo
         )
 
     precisions = {"map_conditioned": ranked(predicted), "map_oracle": ranked(np.eye(n_coarse)[queries.coarse])}
-    return CoarseRanking(precisions, predicted.argmax(1) == queries.coarse)
+    return _CoarseRanking(precisions, predicted.argmax(1) == queries.coarse)
 
 
 def coarse_probabilities(

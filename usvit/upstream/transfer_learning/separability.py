@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Separated:
+class _Separated:
     """Training images that were classified correctly after one random split, each of shape (n,)."""
 
     right: NDArray[np.bool_]
@@ -48,7 +48,7 @@ def random_halves(coarse: Ints, seed: int, draw: int) -> Ints:
     return found
 
 
-def separate(features: NDArray[np.floating], labels: Ints, of_coarse: Affine, n_coarse: int, l2: float) -> Separated:
+def separate(features: NDArray[np.floating], labels: Ints, of_coarse: Affine, n_coarse: int, l2: float) -> _Separated:
     """Fit a linear classifier to random labels, and classify the same images.
 
     Args:
@@ -60,4 +60,4 @@ def separate(features: NDArray[np.floating], labels: Ints, of_coarse: Affine, n_
     """
     log_prob = log_softmax(fit_logistic(features, labels, 2 * n_coarse, l2)(features), axis=1)
     given = log_prob + np.repeat(log_softmax(of_coarse(features), axis=1), 2, axis=1)
-    return Separated(log_prob.argmax(axis=1) == labels, given.argmax(axis=1) == labels)
+    return _Separated(log_prob.argmax(axis=1) == labels, given.argmax(axis=1) == labels)

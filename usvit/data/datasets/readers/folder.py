@@ -12,7 +12,7 @@ from usvit.data.datasets.identities import DataError, Public
 from usvit.data.datasets.readers import ImageRecord, class_of, image_files, subfolders, without_class
 from usvit.data.io import DICOM_SUFFIXES, IMAGE_SUFFIXES, PICTURE_NAMES, UNREAD_SUFFIXES
 
-FEWEST_PATIENTS = 5
+_FEWEST_PATIENTS = 5
 """Fewer folders around class folders are other data sets or splits, and not patients."""
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 _MASK = re.compile(r"^(?P<image>.+)_mask(_?\d+)?$")
@@ -52,7 +52,7 @@ def _class_and_patient(root: Path, card: DataCard) -> list[tuple[Path, Path]]:
         return []
     if _any_class(folders, card):
         pairs = [(deeper.parent, deeper) for deeper in inner]
-    elif _any_class(inner, card) and len(folders) >= FEWEST_PATIENTS:
+    elif _any_class(inner, card) and len(folders) >= _FEWEST_PATIENTS:
         pairs = [(deeper, deeper.parent) for deeper in inner]
     else:
         return []

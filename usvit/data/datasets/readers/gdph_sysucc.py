@@ -13,13 +13,13 @@ from usvit.data.datasets.readers import ImageRecord, by_number, class_of, files_
 from usvit.data.datasets.readers.spreadsheets import match_rows, read_sheet
 from usvit.errors import UsvitError
 
-HOSPITALS = ("GDPH", "SYSUCC")
+_HOSPITALS = ("GDPH", "SYSUCC")
 _WORKBOOK = "BIRADS&FOLD.xlsx"
 _IMAGE = re.compile(r"^(?P<label>[A-Za-z]+) ?\(\d+\)$")
 
 
 def looks_like(root: Path, card: DataCard) -> bool:
-    return any((root / name).is_dir() for name in HOSPITALS)
+    return any((root / name).is_dir() for name in _HOSPITALS)
 
 
 def read(root: Path, card: DataCard) -> list[ImageRecord]:
@@ -29,7 +29,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
         UsvitError: a folder, the workbook or a column is missing; the name of an image does not contain a class, or
             occurs in both hospitals; a row has no image or an image no row.
     """
-    images = [path for name in HOSPITALS for path in files_in(root, name)]
+    images = [path for name in _HOSPITALS for path in files_in(root, name)]
     labels = {path: class_of(match["label"], card) for path in images if (match := _IMAGE.match(path.stem))}
     if strays := [path for path in images if labels.get(path) is None]:
         raise without_class(root, strays)

@@ -19,15 +19,15 @@ from usvit.limited import LimitedCalls, LimitReached
 
 SHEET_SUFFIXES = (".csv", ".xlsx", ".parquet")
 MAX_ROWS = 2_000_000
-MAX_COLUMNS = 3_000
+_MAX_COLUMNS = 3_000
 MAX_CELLS = 20_000_000
-MAX_BLANK = 100_000
+_MAX_BLANK = 100_000
 """Maximum number of consecutive empty rows in a workbook, which may be formatted by mistake to its last row."""
-MAX_TEXT = 256_000_000
+_MAX_TEXT = 256_000_000
 """Maximum number of characters of a CSV file, and of bytes of an unpacked Parquet file."""
-MAX_XLSX_BYTES = 30_000_000
+_MAX_XLSX_BYTES = 30_000_000
 """Maximum unpacked size of an XLSX file: half a million cells, which take openpyxl about ten seconds."""
-INSTEAD = "Save only the needed columns as CSV, and split longer tables into several"
+_INSTEAD = "Save only the needed columns as CSV, and split longer tables into several"
 _SMALL = 1_000_000
 """Maximum bytes of a CSV file that is read in this process, which takes at most a second."""
 _SMALL_COLUMNS = 100
@@ -104,7 +104,7 @@ def read_private_sheet(path: Path, called: str) -> Spreadsheet:
     try:
         return _sheet(path, strict=True)
     except TooLarge as error:  # its text quotes no cell
-        raise UsvitError(f"{called} is too large to be read: {error.__cause__}. {INSTEAD}.") from error
+        raise UsvitError(f"{called} is too large to be read: {error.__cause__}. {_INSTEAD}.") from error
     except UsvitError as error:
         line = re.search(r"\bline [0-9]+|Length of header", str(error))
         where = f" ({line[0].replace('Length of header', 'a row')} has more cells than the header)" if line else ""
@@ -120,7 +120,7 @@ def _sheet(path: Path, *, strict: bool) -> Spreadsheet:
     except FileNotFoundError as error:
         raise DataError("no file '{name}'", name=NamesFile(path.name, "the table")) from error
     except (TooLarge, LimitReached) as error:
-        raise TooLarge(f"is too large to be read: {error}. {INSTEAD}", path) from error
+        raise TooLarge(f"is too large to be read: {error}. {_INSTEAD}", path) from error
     except Exception as error:  # openpyxl and pyarrow raise zipfile, XML and key errors for a damaged file
         reason = " ".join(str(error).split())
         raise DataError(
@@ -133,7 +133,7 @@ def _sheet(path: Path, *, strict: bool) -> Spreadsheet:
     return Spreadsheet(path.name, rows)
 
 
-def refuse_many(rows: int, columns: int, text: int) -> None:
+def _refuse_many(rows: int, columns: int, text: int) -> None:
     """Refuse a table beyond the bounds above.
 
     Raises:
@@ -141,9 +141,9 @@ def refuse_many(rows: int, columns: int, text: int) -> None:
     """
     for found, most, what in (
         (rows, MAX_ROWS, "rows"),
-        (columns, MAX_COLUMNS, "columns"),
+        (columns, _MAX_COLUMNS, "columns"),
         (rows * columns, MAX_CELLS, "cells"),
-        (text, MAX_TEXT, "bytes of text"),
+        (text, _MAX_TEXT, "bytes of text"),
     ):
         if found > most:
             raise TooLarge(f"it has {found:,} {what}, but at most {most:,} are read")
@@ -252,7 +252,7 @@ def _read(path: Path, strict: bool) -> pd.DataFrame:
 def _content(path: Path) -> bytes:
     """Return the bytes of a file, which are at most four for each character."""
     with open_regular(path) as file:
-        if (size := os.fstat(file.fileno()).st_size) > 4 * MAX_TEXT:
+        if (size := os.fstat(file.fileno()).st_size) > 4 * _MAX_TEXT:
             raise TooLarge(f"it has {size:,} bytes")
         return file.read()
 
@@ -268,7 +268,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
     header = text.split("\n", 1)[0]
     separator = max(",;\t", key=header.count)
     # A short row is filled up to the header's length, so that cells are counted as if every row were as long.
-    refuse_many(text.count("\n"), header.count(separator) + 1, len(text))
+    _refuse_many(text.count("\n"), header.count(separator) + 1, len(text))
     # Blank lines are kept here and dropped later, so that errors name the row that an editor shows.
     return pd.read_csv(
         io.BytesIO(content),
@@ -288,12 +288,12 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
     with open_regular(path) as opened, pq.ParquetFile(opened) as file:
-        refuse_many(file.metadata.num_rows, file.metadata.num_columns, 0)
+        _refuse_many(file.metadata.num_rows, file.metadata.num_columns, 0)
         batches, text = [], 0
         flat = [field.name for field in file.schema_arrow if not pa.types.is_nested(field.type)]
         for batch in file.iter_batches(batch_size=4096, columns=flat):  # a dictionary of long texts unpacks to any size
             text += batch.nbytes
-            refuse_many(0, 0, text)
+            _refuse_many(0, 0, text)
             batches.append(batch)
         schema = pa.schema([file.schema_arrow.field(name) for name in flat], file.schema_arrow.metadata)
         return pa.Table.from_batches(batches, schema).to_pandas()
@@ -305,8 +305,8 @@ def _read_xlsx(path: Path) -> pd.DataFrame:
     content = io.BytesIO(_content(path))
     with zipfile.ZipFile(content) as archive:
         unpacked = sum(info.file_size for info in archive.infolist())
-    if unpacked > MAX_XLSX_BYTES:
-        raise TooLarge(f"it unpacks to {unpacked:,} bytes, but at most {MAX_XLSX_BYTES:,} are read")
+    if unpacked > _MAX_XLSX_BYTES:
+        raise TooLarge(f"it unpacks to {unpacked:,} bytes, but at most {_MAX_XLSX_BYTES:,} are read")
     book = openpyxl.load_workbook(content, read_only=True, data_only=True, keep_links=False)
     try:
         sheet = book.worksheets[0]
@@ -320,10 +320,10 @@ def _read_xlsx(path: Path) -> pd.DataFrame:
             # Openpyxl fills up to the column and the row of the next cell, wherever that is.
             cells += len(row)
             blank = 0 if values else blank + 1
-            if blank > MAX_BLANK:
-                raise TooLarge(f"it has more than {MAX_BLANK:,} consecutive empty rows")
-            if len(values) > MAX_COLUMNS:
-                refuse_many(0, len(values), 0)
+            if blank > _MAX_BLANK:
+                raise TooLarge(f"it has more than {_MAX_BLANK:,} consecutive empty rows")
+            if len(values) > _MAX_COLUMNS:
+                _refuse_many(0, len(values), 0)
             if cells > MAX_CELLS:
                 raise TooLarge(f"it has more than {MAX_CELLS:,} cells")
             rows.append(values)
@@ -334,7 +334,7 @@ def _read_xlsx(path: Path) -> pd.DataFrame:
     if not rows:
         return pd.DataFrame()
     width = max(map(len, rows))
-    refuse_many(len(rows), width, 0)
+    _refuse_many(len(rows), width, 0)
     header = [*rows[0], *([""] * (width - len(rows[0])))]
     table = pd.DataFrame([[*row, *([""] * (width - len(row)))] for row in rows[1:]], columns=range(width), dtype=object)
     names = (name or f"Unnamed: {number}" for number, name in enumerate(header))

@@ -15,7 +15,7 @@ from usvit.data.datasets.readers.spreadsheets import Spreadsheet, only_sheet, re
 from usvit.data.io import DICOM_SUFFIXES, IMAGE_SUFFIXES
 from usvit.errors import unknown
 
-OPTIONAL = (*("image_id", "patient_id", "mask_path", "frame", "device", "birads", "pixel_spacing_mm", "label_source"),)
+_OPTIONAL = (*("image_id", "patient_id", "mask_path", "frame", "device", "birads", "pixel_spacing_mm", "label_source"),)
 MASK_SEPARATOR = "|"
 OPTIONS = {"path": "--path-col", "label": "--label-col", "patient_id": "--patient-col"}
 """usvit's name of a column -> option that names the table's."""
@@ -126,7 +126,7 @@ def labelled_rows(
         UsvitError: the table or a column is missing, the card maps an unknown name, or a label is unknown.
     """
     needed = (*required, "label")
-    known = dict.fromkeys((*needed, *OPTIONAL, *extra))
+    known = dict.fromkeys((*needed, *_OPTIONAL, *extra))
     if strange := [name for name in card.columns if name not in known]:
         said = unknown("column", strange[0], list(known), f"The data card '{card.name}' maps it in 'columns'.")
         raise DataError("{said}", said=Public(said))

@@ -14,7 +14,7 @@ from usvit.files import open_regular
 
 MAX_BYTES = 4_000_000_000
 """Default upper bound of the size of a file, packed or unpacked."""
-MAX_INFLATED = 1 << 30
+_MAX_INFLATED = 1 << 30
 """Upper bound of the inflated bytes that are held in memory: some seconds of any cine loop."""
 MAX_HEADER = 64 << 20
 """Upper bound of the bytes before the pixels. Headers have some kB; those of enhanced files some MB."""
@@ -85,7 +85,7 @@ class Inflated(ByteStream):
 
     def __init__(self, packed: ByteStream, max_bytes: int):
         self.path = packed.path
-        self._packed, self._most = packed, min(max_bytes, MAX_INFLATED)
+        self._packed, self._most = packed, min(max_bytes, _MAX_INFLATED)
         self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
         self._data = bytearray()
         self._place = 0

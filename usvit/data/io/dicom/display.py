@@ -57,7 +57,7 @@ class Display:
         if self._layout.samples == 3:
             picture = (values >> max(self._layout.bits_stored - 8, 0)).clip(0, 255)
             picture = np.ascontiguousarray(picture.astype(np.uint8, copy=False))
-            return ybr_to_rgb(picture) if colours == "YBR_FULL" else picture
+            return _ybr_to_rgb(picture) if colours == "YBR_FULL" else picture
         if self._palette is not None:
             return self._palette.take(values, axis=0, mode="clip")
         if self._layout.bits_stored > _TABLE_BITS:
@@ -128,7 +128,7 @@ _MODALITY = _Group("PixelValueTransformationSequence", ("RescaleSlope", "Modalit
 _VOI = _Group("FrameVOILUTSequence", ("WindowCenter", "VOILUTSequence"))
 
 
-def ybr_to_rgb(ybr: UInt8) -> UInt8:
+def _ybr_to_rgb(ybr: UInt8) -> UInt8:
     """Convert YBR_FULL to RGB (PS3.3 C.7.6.3.1.2, ITU-T T.871), rounded to the nearest integer.
 
     Args:

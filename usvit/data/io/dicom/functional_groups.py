@@ -8,7 +8,7 @@ from usvit.data.io.dicom.header import first, items
 
 
 @dataclass(frozen=True)
-class FunctionalGroups:
+class _FunctionalGroups:
     """The groups of one file."""
 
     shared: pydicom.Dataset | None
@@ -31,7 +31,7 @@ class FunctionalGroups:
         return None
 
 
-def functional_groups(data: pydicom.Dataset) -> FunctionalGroups:
+def functional_groups(data: pydicom.Dataset) -> _FunctionalGroups:
     """Read the functional groups of a header."""
     shared = items(data, "SharedFunctionalGroupsSequence")
-    return FunctionalGroups(shared[0] if shared else None, items(data, "PerFrameFunctionalGroupsSequence"))
+    return _FunctionalGroups(shared[0] if shared else None, items(data, "PerFrameFunctionalGroupsSequence"))

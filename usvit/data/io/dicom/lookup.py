@@ -14,7 +14,7 @@ _MOST_ENTRIES = 65536
 
 
 @dataclass(frozen=True)
-class Lookup:
+class _Lookup:
     """A table that maps stored values to other values."""
 
     first: int
@@ -28,7 +28,7 @@ class Lookup:
         return self.entries[places.astype(np.int64)]
 
 
-def read_lookup(header: Header, data: pydicom.Dataset, descriptor: str, table: str, segmented: str = "") -> Lookup:
+def read_lookup(header: Header, data: pydicom.Dataset, descriptor: str, table: str, segmented: str = "") -> _Lookup:
     """Read a lookup table.
 
     Args:
@@ -58,7 +58,7 @@ def read_lookup(header: Header, data: pydicom.Dataset, descriptor: str, table: s
             raise ValueError
     except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
         raise BadImage(header.path, "a lookup table in its header is damaged") from error
-    return Lookup(first, bits, entries)
+    return _Lookup(first, bits, entries)
 
 
 def _unpacked(header: Header, raw: Any, bits: int, count: int) -> NDArray[np.uint16]:

@@ -17,8 +17,8 @@ SIGMA = (0.1, 2.0)
 deit/augment.py."""
 SOLARIZE_FROM = 128
 """Grey levels from here are inverted (the same code: PIL's default)."""
-ENHANCERS = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
-ORDERS = tuple(permutations(range(len(ENHANCERS))))
+_ENHANCERS = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
+ORDERS = tuple(permutations(range(len(_ENHANCERS))))
 """Orders of the three changes of colour jitter, of which one is drawn, as in torchvision."""
 
 
@@ -47,7 +47,7 @@ def recolor(image: Image.Image, numbers: NDArray[np.float64], config: ViewsConfi
         low, high = jitter_range(config.color_jitter)
         for which in ORDERS[int(numbers[rng.ORDER] * len(ORDERS))]:
             factor = low + (high - low) * numbers[rng.BRIGHTNESS + which]
-            image = ENHANCERS[which](image).enhance(float(factor))
+            image = _ENHANCERS[which](image).enhance(float(factor))
     return image
 
 

@@ -15,9 +15,9 @@ from torchvision.transforms import functional as F
 
 from usvit.config.views import ViewsConfig
 
-SRC_PADDING = 4
+_SRC_PADDING = 4
 """Pixels of reflection padding on each side (DeiT III)."""
-INCEPTION_ATTEMPTS = 100
+_INCEPTION_ATTEMPTS = 100
 """Boxes that are drawn until one fits, TensorFlow's default."""
 BICUBIC = F.InterpolationMode.BICUBIC
 
@@ -58,14 +58,14 @@ def make_crop(config: ViewsConfig, image_size: int) -> Crop:
         image_size: Side of the result, S, in pixels.
     """
     if config.crop == "rrc":
-        return RandomResizedCrop(image_size, config.scale, config.ratio, config.interpolation)
+        return _RandomResizedCrop(image_size, config.scale, config.ratio, config.interpolation)
     if config.crop == "inception":
         return InceptionCrop(image_size, config.scale, config.ratio, config.interpolation)
     if config.crop == "squash_crop":
-        return SquashCrop(image_size, config.train_crop, config.interpolation)
+        return _SquashCrop(image_size, config.train_crop, config.interpolation)
     if config.crop == "src":
-        return SimpleRandomCrop(image_size, config.interpolation)
-    return Squash(image_size, config.interpolation)
+        return _SimpleRandomCrop(image_size, config.interpolation)
+    return _Squash(image_size, config.interpolation)
 
 
 def cut(image: Image.Image, window: Window, image_size: int) -> Image.Image:
@@ -85,7 +85,7 @@ def cut(image: Image.Image, window: Window, image_size: int) -> Image.Image:
     return image.crop((x, y, x + image_size, y + image_size))
 
 
-class RandomResizedCrop:
+class _RandomResizedCrop:
     """Resizes a random box to S x S, drawn as timm and torchvision draw it.
 
     Args:
@@ -108,7 +108,7 @@ class RandomResizedCrop:
         return left, top, across, down
 
 
-class InceptionCrop(RandomResizedCrop):
+class InceptionCrop(_RandomResizedCrop):
     """Resizes a random box to S x S, drawn as TensorFlow's ``sample_distorted_bounding_box`` draws it.
 
     The code of ViT and AugReg (vision_transformer, big_vision) calls it without an object to cover. It differs from the
@@ -120,7 +120,7 @@ class InceptionCrop(RandomResizedCrop):
     """
 
     def box(self, width: int, height: int) -> tuple[int, int, int, int]:
-        for _ in range(INCEPTION_ATTEMPTS):
+        for _ in range(_INCEPTION_ATTEMPTS):
             size = self._size(width, height, random.uniform(*self.ratio))
             if size is not None:
                 left = random.randrange(width - size[0]) if size[0] < width else 0
@@ -147,7 +147,7 @@ class InceptionCrop(RandomResizedCrop):
         return (across, drawn) if fits else None
 
 
-class SquashCrop:
+class _SquashCrop:
     """Squashes the picture to a square of side S / ``train_crop``, and crops a random S x S (Kolesnikov et al. 2020).
 
     Unlike a random resized crop of a fixed size, it is random for every aspect ratio.
@@ -158,13 +158,13 @@ class SquashCrop:
         self.interpolation = interpolation
 
     def window(self, width: int, height: int) -> Window:
-        bicubic = is_bicubic(self.interpolation)
+        bicubic = _is_bicubic(self.interpolation)
         room = self.squashed - self.image_size
         top, left = random.randint(0, room), random.randint(0, room)
         return Window(0, 0, width, height, self.squashed, self.squashed, left, top, bicubic)
 
 
-class SimpleRandomCrop:
+class _SimpleRandomCrop:
     """Resizes the short side to S, pads 4 px by reflection, and crops a random square (DeiT III; thesis, section
     6.2.3).
 
@@ -176,15 +176,15 @@ class SimpleRandomCrop:
         self.image_size, self.interpolation = image_size, interpolation
 
     def window(self, width: int, height: int) -> Window:
-        bicubic = is_bicubic(self.interpolation)
+        bicubic = _is_bicubic(self.interpolation)
         size, short = self.image_size, min(width, height)
         across, down = (int(size * width / short), int(size * height / short))  # as torchvision rounds it
-        top = random.randint(0, down + 2 * SRC_PADDING - size) - SRC_PADDING
-        left = random.randint(0, across + 2 * SRC_PADDING - size) - SRC_PADDING
+        top = random.randint(0, down + 2 * _SRC_PADDING - size) - _SRC_PADDING
+        left = random.randint(0, across + 2 * _SRC_PADDING - size) - _SRC_PADDING
         return Window(0, 0, width, height, across, down, left, top, bicubic)
 
 
-class Squash:
+class _Squash:
     """Stretches the whole picture to S x S, whatever its aspect ratio."""
 
     def __init__(self, image_size: int, interpolation: str):
@@ -196,10 +196,10 @@ class Squash:
 
 def resized(image_size: int, box: tuple[int, int, int, int], interpolation: str) -> Window:
     """Return the window of a box (left, top, width, height) that is resized to S x S."""
-    return Window(*box, image_size, image_size, 0, 0, is_bicubic(interpolation))
+    return Window(*box, image_size, image_size, 0, 0, _is_bicubic(interpolation))
 
 
-def is_bicubic(interpolation: str) -> bool:
+def _is_bicubic(interpolation: str) -> bool:
     """Return whether the interpolation is bicubic; ``random`` is drawn from Python's global generator."""
     return interpolation_mode(interpolation) is BICUBIC
 

@@ -22,9 +22,9 @@ JITTER, GRAY = 0.8, 0.2
 BRIGHTNESS = CONTRAST = (0.6, 1.4)
 SATURATION, HUE = (0.8, 1.2), (-0.1, 0.1)
 """Ranges of the factors of the jitter, and of the shift of the hue as a share of its circle."""
-BLUR: dict[Place, float] = {"first": 1.0, "other": 0.1, "local": 0.5}
+_BLUR: dict[Place, float] = {"first": 1.0, "other": 0.1, "local": 0.5}
 """Probability of a Gaussian blur, whose standard deviation is uniform in ``color.SIGMA`` pixels."""
-SOLARIZE: dict[Place, float] = {"first": 0.0, "other": 0.2, "local": 0.0}
+_SOLARIZE: dict[Place, float] = {"first": 0.0, "other": 0.2, "local": 0.0}
 
 
 class DinoPolicy:
@@ -37,7 +37,7 @@ class DinoPolicy:
     """
 
     def __init__(self, place: Place):
-        self.blur, self.solarize = BLUR[place], SOLARIZE[place]
+        self.blur, self.solarize = _BLUR[place], _SOLARIZE[place]
 
     def __call__(self, image: Image.Image) -> Image.Image:
         if random.random() < JITTER:

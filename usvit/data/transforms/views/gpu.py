@@ -18,13 +18,13 @@ from usvit.seeding import derive_seed
 
 Statistics = tuple[float, float, float]
 
-ERASED_AREA = (0.02, 1 / 3)
+_ERASED_AREA = (0.02, 1 / 3)
 """Range of the erased share of the image's area (Zhong et al. 2020; DeiT uses timm's)."""
-ERASED_ASPECT = (0.3, 1 / 0.3)
+_ERASED_ASPECT = (0.3, 1 / 0.3)
 """Range of height over width of the erased box."""
-WINDOWS = 512
+_WINDOWS = 512
 """Number of noise windows in each direction, of which an image takes one."""
-BLUR_REACH = math.ceil(4 * SIGMA[1])
+_BLUR_REACH = math.ceil(4 * SIGMA[1])
 """Pixels; beyond four standard deviations a Gaussian does not change a grey level."""
 
 
@@ -72,7 +72,7 @@ class DeviceViews:
             return torch.tensor(ORDERS)
         if name == "noise":  # the same on every device; each image takes one window of it
             generator = torch.Generator().manual_seed(derive_seed(0, "erasing"))
-            return torch.randn(3, side + WINDOWS, side + WINDOWS, generator=generator)
+            return torch.randn(3, side + _WINDOWS, side + _WINDOWS, generator=generator)
         return torch.tensor(self.mean if name == "mean" else self.std).view(1, 3, 1, 1)
 
 
@@ -124,7 +124,7 @@ def blurred(x: Tensor, sigma: Tensor) -> Tensor:
         x: (B, 3, S, S) grey levels.
         sigma: (B,) standard deviations in pixels, up to ``SIGMA[1]``.
     """
-    side, reach = x.shape[-1], BLUR_REACH
+    side, reach = x.shape[-1], _BLUR_REACH
     at = torch.arange(side + 2 * reach, device=x.device) - reach
     away = (at[:, None] - torch.arange(side, device=x.device)[None]).float()
     matrix = torch.exp(-0.5 * (away / sigma.view(-1, 1, 1)) ** 2).where(away.abs() <= reach, 0.0)
@@ -172,8 +172,8 @@ def _erased(x: Tensor, chances: Tensor, probability: float, noise: Tensor) -> Te
 def _boxes_filled(x: Tensor, chances: Tensor, noise: Tensor, chosen: Tensor) -> Tensor:
     """Fill the first of ``ATTEMPTS`` boxes that fits with a window of the noise, in the chosen images."""
     side = x.shape[-1]
-    area = side * side * (ERASED_AREA[0] + (ERASED_AREA[1] - ERASED_AREA[0]) * chances[:, rng.AREA])
-    low, high = map(math.log, ERASED_ASPECT)
+    area = side * side * (_ERASED_AREA[0] + (_ERASED_AREA[1] - _ERASED_AREA[0]) * chances[:, rng.AREA])
+    low, high = map(math.log, _ERASED_ASPECT)
     aspect = (low + (high - low) * chances[:, rng.ASPECT]).exp()
     heights, widths = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
     fits = (heights < side) & (widths < side)
@@ -184,7 +184,7 @@ def _boxes_filled(x: Tensor, chances: Tensor, noise: Tensor, chosen: Tensor) -> 
         extent = extents.gather(1, first)
         start = (chances[:, at, None] * (side - extent + 1)).floor()
         inside.append((pixel >= start) & (pixel < start + extent))
-        window.append(pixel + (chances[:, noise_at, None] * WINDOWS).long())
+        window.append(pixel + (chances[:, noise_at, None] * _WINDOWS).long())
     box = inside[0][:, None, :, None] & inside[1][:, None, None, :] & _each(chosen & fits.any(1))
     filled = noise[:, window[0][:, :, None], window[1][:, None, :]]  # (3, B, S, S)
     return torch.where(box, filled.transpose(0, 1), x)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 AT_ONCE = 128
 """Images that are computed at once, which bounds the memory of the matrices and of the sums."""
-SHARPNESS = -0.5
+_SHARPNESS = -0.5
 """Parameter of the bicubic kernel, PIL's (Resample.c)."""
 
 
@@ -73,7 +73,7 @@ def _weights(
 
 def _cubic(away: Tensor) -> Tensor:
     """Return the bicubic kernel at distances from 0 (Keys 1981)."""
-    a = SHARPNESS
+    a = _SHARPNESS
     near = ((a + 2) * away - (a + 3)) * away * away + 1
     far = (((away - 5) * away + 8) * away - 4) * a
     return torch.where(away < 1, near, torch.where(away < 2, far, 0.0))

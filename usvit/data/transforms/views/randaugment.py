@@ -37,18 +37,18 @@ from usvit.data.transforms.views.dino import FIRST, DinoPolicy, Place
 
 Policy = Callable[[Image.Image], Image.Image]
 
-FILL = tuple(round(255 * value) for value in IMAGENET_DEFAULT_MEAN)
+_FILL = tuple(round(255 * value) for value in IMAGENET_DEFAULT_MEAN)
 """Grey levels outside the border, as in DeiT."""
-TIMM_END = 10
+_TIMM_END = 10
 """timm clips magnitudes here by default, including those that ``magnitude_std`` has varied."""
 LARGEST = 30
-ORIGINAL = (
+_ORIGINAL = (
     "AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "Color", "Contrast", "Brightness",
     "Sharpness", "ShearX", "ShearY", "TranslateX", "TranslateY", "SolarizeAdd",
 )  # fmt: skip
-ORIGINAL_SHIFT = 100
+_ORIGINAL_SHIFT = 100
 """Shift in pixels at magnitude 10."""
-ORIGINAL_CUTOUT = 40
+_ORIGINAL_CUTOUT = 40
 """Pixels from the centre of the cut-out square to its side at magnitude 10."""
 
 
@@ -79,24 +79,24 @@ def make_policy(config: ViewsConfig, place: Place = FIRST) -> Policy | None:
 
 def _timm_options(config: ViewsConfig) -> dict[str, object]:
     """Return the options that ``timm.data.create_transform`` sets."""
-    options: dict[str, object] = {"img_mean": FILL, "magnitude_std": config.magnitude_std}
+    options: dict[str, object] = {"img_mean": _FILL, "magnitude_std": config.magnitude_std}
     if config.interpolation != "random":
         options["interpolation"] = Image.Resampling[config.interpolation.upper()]
-    if config.magnitude > TIMM_END:
+    if config.magnitude > _TIMM_END:
         options["magnitude_max"] = LARGEST
     return options
 
 
 def _original_changes(config: ViewsConfig) -> list[Policy]:
     options = {
-        "translate_const": ORIGINAL_SHIFT,
+        "translate_const": _ORIGINAL_SHIFT,
         "img_mean": (128, 128, 128),
         "interpolation": Image.Resampling.NEAREST,
         "magnitude_std": config.magnitude_std,
         "magnitude_max": LARGEST,
     }
     changes = []
-    for name in ORIGINAL:
+    for name in _ORIGINAL:
         change = AugmentOp(name, config.probability, config.magnitude, options)
         if name == "SolarizeAdd":
             change.level_fn = _added  # timm's ends at 128
@@ -132,7 +132,7 @@ class Cutout:
     """
 
     def __init__(self, probability: float, magnitude: float):
-        self.probability, self.half = probability, int(magnitude / 10 * ORIGINAL_CUTOUT)
+        self.probability, self.half = probability, int(magnitude / 10 * _ORIGINAL_CUTOUT)
 
     def __call__(self, image: Image.Image) -> Image.Image:
         if random.random() >= self.probability:

@@ -45,7 +45,7 @@ _KEYS = ("value", "ci95", "method", "reason", "warning", "n_groups", "p")
 
 
 @dataclass(frozen=True)
-class DecidedRows:
+class _DecidedRows:
     """n predictions of single networks: reference, probability and decision."""
 
     positive: Bools
@@ -64,7 +64,7 @@ class Judged:
 
     left_out: LeftOut
     networks: RunNetworks
-    held_out: DecidedRows
+    held_out: _DecidedRows
     """Images of the sets that it was trained on, each by the network that did not see it."""
     fold: NDArray[np.int64]
     """(n,) fold of each held-out image."""
@@ -120,7 +120,7 @@ def judge(left_out: LeftOut, networks: RunNetworks, logits: Floats, set_of: Mapp
     return Judged(
         left_out,
         networks,
-        DecidedRows(
+        _DecidedRows(
             rows.label == networks.positive,
             rows.prob[:, networks.positive],
             calibrated,
@@ -137,7 +137,7 @@ def judge(left_out: LeftOut, networks: RunNetworks, logits: Floats, set_of: Mapp
     )
 
 
-def external_of(judged: Judged) -> DecidedRows:
+def _external_of(judged: Judged) -> _DecidedRows:
     """Return the predictions of all networks for the left-out set, one network after the other."""
     n = len(judged.networks.members)
     thresholds = [one.threshold for one in judged.networks.own]
@@ -145,7 +145,7 @@ def external_of(judged: Judged) -> DecidedRows:
     called = None
     if not any(one is None for one in thresholds):
         called = (calibrated >= np.array(thresholds, dtype=np.float64)[:, None]).ravel()
-    return DecidedRows(
+    return _DecidedRows(
         np.tile(judged.positive, n), judged.prob.ravel(), calibrated.ravel(), called, np.tile(judged.group, n)
     )
 
@@ -163,14 +163,14 @@ def row_of(
         sizes: numbers of patients to recalibrate on.
         draws: draws of patients for each size.
     """
-    external, held = external_of(judged), judged.held_out
-    inside = side_of(held, lambda: mean_area_of_folds(held.positive, held.prob, held.group, judged.fold), prevalence)
-    outside = side_of(
+    external, held = _external_of(judged), judged.held_out
+    inside = _side_of(held, lambda: mean_area_of_folds(held.positive, held.prob, held.group, judged.fold), prevalence)
+    outside = _side_of(
         external, lambda: mean_area_of_networks(judged.positive, judged.prob, judged.group), prevalence, judged.group
     )
     joint = judged.networks.joint
     mean = judged.calibrated.mean(axis=0)
-    deployed = DecidedRows(
+    deployed = _DecidedRows(
         judged.positive,
         mean,
         mean,
@@ -187,7 +187,7 @@ def row_of(
         judged.networks.positive,
     )
     recalibration, skipped = _recalibration(site, rule, sizes, draws, judged.left_out.run.seed)
-    deployed_side = side_of(deployed, lambda: clustered_auc(judged.positive, mean, judged.group), prevalence)
+    deployed_side = _side_of(deployed, lambda: clustered_auc(judged.positive, mean, judged.group), prevalence)
     return ShiftRow(
         left_out=judged.left_out.name,
         run=judged.left_out.run.id,
@@ -207,8 +207,8 @@ def row_of(
     )
 
 
-def side_of(
-    rows: DecidedRows, auc: Callable[[], Estimate], prevalence: float, images: NDArray[np.object_] | None = None
+def _side_of(
+    rows: _DecidedRows, auc: Callable[[], Estimate], prevalence: float, images: NDArray[np.object_] | None = None
 ) -> ShiftSide:
     """Return the figures of one side.
 

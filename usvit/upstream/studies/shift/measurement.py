@@ -34,7 +34,7 @@ from usvit.upstream.studies.shift.training import (
     write_inputs,
 )
 
-OWN_FILES = ("study", "runs", "external", "shift.json", "shift.csv", "shift.html")
+_OWN_FILES = ("study", "runs", "external", "shift.json", "shift.csv", "shift.html")
 FIGURES = ("auc", "sensitivity", "specificity", "slope", "observed_expected", "ppv", "npv")
 
 
@@ -79,7 +79,7 @@ def measure(request: ShiftRequest, progress: Progress) -> ShiftOutcome:
     """
     sets, config, settings = request.sets, request.config, request.settings
     _refuse_all_sizes(request)
-    output = OutputFolder(request.out, "a measurement of shift", files=OWN_FILES)
+    output = OutputFolder(request.out, "a measurement of shift", files=_OWN_FILES)
     output.refuse_other_files()
     engine = make_engine(settings.engine, address=None, cpus=settings.cpus, gpus=None, device=config.device)
     contamination = check_weights(config, sets)

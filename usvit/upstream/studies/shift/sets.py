@@ -19,8 +19,8 @@ from usvit.errors import LeakageError, UsvitError
 from usvit.progress import Progress
 from usvit.records import PhantomRecord, load_record
 
-MOST_SETS = 20
-LEAST_GROUPS = 5
+_MOST_SETS = 20
+_LEAST_GROUPS = 5
 """Fewest groups (patients) with a positive image, and without one, of each set."""
 PHANTOM = "phantom"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -241,19 +241,19 @@ def _refuse_other_classes(sources: Sequence[Source], opened: Sequence[Manifest])
 
 def _check_sizes(sets: JoinedSets, by: str | None) -> None:
     what = "sets" if by is None else f"values of {by}"
-    if not 2 <= len(sets.names) <= MOST_SETS:
+    if not 2 <= len(sets.names) <= _MOST_SETS:
         there = f"only one ('{sets.names[0]}')" if len(sets.names) < 2 else str(len(sets.names))
-        raise UsvitError(f"Shift is measured between 2 to {MOST_SETS} {what}, and there is {there}.")
+        raise UsvitError(f"Shift is measured between 2 to {_MOST_SETS} {what}, and there is {there}.")
     table = sets.table()
     for name in sets.names:
         rows = table[table.set == name]
         positive = rows.label == sets.manifest.positive_class
         n_positive, n_negative = rows.group_id[positive].nunique(), rows.group_id[~positive].nunique()
-        if min(n_positive, n_negative) < LEAST_GROUPS:
+        if min(n_positive, n_negative) < _LEAST_GROUPS:
             kind = "set" if by is None else by
             raise UsvitError(
                 f"The {kind} '{name}' has {n_positive} patients (or groups) with an image of class "
-                f"'{sets.manifest.positive_class}' and {n_negative} with another one; at least {LEAST_GROUPS} of each "
+                f"'{sets.manifest.positive_class}' and {n_negative} with another one; at least {_LEAST_GROUPS} of each "
                 "are needed to test on it. Leave it out, or join it with a similar one."
             )
 
