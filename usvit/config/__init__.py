@@ -27,6 +27,7 @@ from usvit.config.sections import (
     Stem,
     TrainConfig,
     Tune,
+    Unit,
     ViTConfig,
 )
 from usvit.config.settings import (
@@ -69,6 +70,7 @@ __all__ = [
     "TrainConfig",
     "Training",
     "Tune",
+    "Unit",
     "ViTConfig",
     "ViTShape",
     "ViewsConfig",

@@ -56,6 +56,12 @@ class Training(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _units_in_fine_tuning(self) -> "Training":
+        if self.loss.vote != "image" and not isinstance(self, RunConfig):
+            raise ValueError("loss.vote is for 'usvit cv' and 'usvit train': set it to image")
+        return self
+
     @property
     def split_seed(self) -> int:
         """Seed of the folds: ``data.split_seed`` if it is set, otherwise the run's seed."""
@@ -103,6 +109,21 @@ class RunConfig(Training):
                     f"loss.mask_weight trains the whole network with a decoder of masks, one learning rate, and masks "
                     f"that are moved with the images on the host, but {key} is {value}: set {key} to "
                     f"{'null' if wanted is None else wanted}, or loss.mask_weight to 0"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _units_are_whole(self) -> "RunConfig":
+        if self.loss.attention != "trained":
+            return self
+        for key, value in (
+            ("train.micro_batch", self.train.micro_batch),
+            ("optim.layer_decay", self.optim.layer_decay if self.model.tune != "head" else None),
+        ):
+            if value is not None:
+                raise ValueError(
+                    f"loss.attention=trained keeps the views of a unit in one batch and has one learning rate, but "
+                    f"{key} is {value}: set {key} to null, or loss.attention to fitted"
                 )
         return self
 

@@ -203,6 +203,9 @@ class InputConfig(Section):
     memory."""
 
 
+Unit = Literal["image", "lesion", "breast", "exam", "patient"]
+
+
 class LossConfig(Section):
     """Loss and class weights."""
 
@@ -217,6 +220,26 @@ class LossConfig(Section):
     mask_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of an auxiliary loss in fine-tuning: a small decoder, which is not kept, predicts the lesion mask from the
     network's feature maps. Images without a mask do not count; the deployed network needs no masks."""
+    vote: Unit = "image"
+    """Unit that has one vote in fine-tuning, within its class: the images of a patient with many weigh less each."""
+    attention: Literal["none", "fitted", "trained"] = "none"
+    """Pool the views of a unit (``loss.vote``) by gated attention (Ilse et al. 2018). ``fitted``: on the outputs of the
+    trained network; ``trained``: together with the network, whose loss is then that of units, not of images."""
+    views: Annotated[int, Field(ge=1)] | None = 8
+    """``attention=trained``: views of a unit in one epoch at most, drawn anew in each; null: all."""
+
+    @model_validator(mode="after")
+    def _attention_has_units(self) -> "LossConfig":
+        if self.attention != "none" and self.vote == "image":
+            raise ValueError(
+                "loss.attention pools the views of a unit: set loss.vote to lesion, breast, exam or patient"
+            )
+        if self.attention == "trained" and self.mask_weight > 0:
+            raise ValueError(
+                "loss.attention=trained and loss.mask_weight train two different additions to the network: set "
+                "loss.mask_weight to 0, or loss.attention to fitted"
+            )
+        return self
 
 
 class OptimConfig(Section):

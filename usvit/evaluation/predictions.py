@@ -31,6 +31,7 @@ def predictions_table(
     fold: int,
     part: str | Sequence[str],
     repeat: int | None = None,
+    view_score: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Create the predictions table of one fold.
 
@@ -42,10 +43,13 @@ def predictions_table(
         part: the split "train", "val" or "test", for all rows or one for each.
         repeat: the complete cross-validation that the fold belongs to, counted from 0; None if there is only one;
             the table then has no such column.
+        view_score: (n,) float, whose softmax over the images of a unit is the weight of each (``loss.attention``);
+            None if the network pools no views.
 
     Returns:
         n rows: ``COLUMNS`` (and ``repeat`` after the fold), then logit_<class> and prob_<class> in the order of
-        the classes, all float64. The softmax is computed in float64, so figures depend on the table only.
+        the classes, and ``view_score``, all float64. The softmax is computed in float64, so figures depend on the table
+        only.
 
     Raises:
         UsvitError: a logit is not finite, or a label is not one of the classes.
@@ -63,6 +67,7 @@ def predictions_table(
     columns |= {"part": part if isinstance(part, str) else list(part), "label": rows["label"].to_numpy()}
     columns |= {f"logit_{name}": logits[:, k] for k, name in enumerate(classes)}
     columns |= {f"prob_{name}": prob[:, k] for k, name in enumerate(classes)}
+    columns |= {} if view_score is None else {"view_score": view_score}
     table = pd.DataFrame(columns)
     check_predictions(table, f"The predictions of fold {fold}")
     return table
@@ -83,7 +88,7 @@ def read_predictions(path: str | Path) -> pd.DataFrame:
 
     table["patient_id"] = table["patient_id"].where(table["patient_id"] != "", None)
     for name in table.columns:
-        if name.startswith(("logit_", "prob_")):
+        if name.startswith(("logit_", "prob_")) or name == "view_score":
             table[name] = numbers_of(table, table[name], name, str(path))
     for name in ("fold", "repeat"):
         if name in table:

@@ -42,6 +42,7 @@ from usvit.experiments.fold_worker import TrainFold
 from usvit.experiments.model_metadata import Learnt, adapter_of, calibration_of, downstream_metadata, ood_of
 from usvit.experiments.parallel_folds import train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
+from usvit.experiments.training_units import TrainingUnits, view_scores, write_attention
 from usvit.files import for_the_owner_alone, write_atomic, write_bytes, write_csv
 from usvit.metrics.basic import auc
 from usvit.models import WithMaskHead, lora_state, ood, statistics_of
@@ -49,7 +50,6 @@ from usvit.progress import Progress
 from usvit.records import MetricsRecord, ModelMetadata, RunRecord, save_record
 from usvit.seeding import derive_seed
 from usvit.training import (
-    ClassificationTask,
     Figures,
     FitResult,
     HeadTraining,
@@ -58,7 +58,6 @@ from usvit.training import (
     Subject,
     Trainer,
     WeightedCrossEntropy,
-    balanced_class_weights,
     predict,
     seed_everything,
     torch_threads,
@@ -208,39 +207,38 @@ def _run_fold(
     """Train and test one fold; its folder is complete once it holds ``predictions.csv``."""
     config, folder = setup.config, run.fold(fold)
     at = {split: rows_of_split(setup.folds, rows, split, fold) for split in ("train", "val", "test")}
-    targets = np.array([setup.classes.index(label) for label in rows.label], dtype=np.int64)
+    units = TrainingUnits.of(config.loss, rows, setup.classes, setup.manifest.positive_class)
 
     model = setup.network(fold)
     subject, optim = Subject(model, store, setup.preprocessing.normalised), config.optim
     if config.model.tune == "head":
         # The head is the last layer, whose learning rate is not decayed.
         subject, optim = heads.subject(model), optim.model_copy(update={"layer_decay": None})
-    balanced = config.loss.class_weights == "balanced"
-    class_weights = balanced_class_weights(targets[at["train"]], len(setup.classes)) if balanced else None
-    loss_fn = WeightedCrossEntropy(class_weights, len(setup.classes), config.loss.label_smoothing)
+    loss_fn = WeightedCrossEntropy(units.class_weights(at["train"]), len(setup.classes), config.loss.label_smoothing)
     with_masks = config.loss.mask_weight > 0
     on_device = resolve_on(config.input.augment_on, fabric.device.type) and not with_masks
     batches = train_batches(
         subject.store,
         at["train"],
-        targets[at["train"]],
+        units.targets[at["train"]],
         batch_size=config.train.batch_size,
         augment=make_augment(config.input.augment),
         seed=derive_seed(config.seed, "batches", fold),
         workers=config.workers,
         device=fabric.device if on_device else None,
+        units=units.of_rows(at["train"]),
         masked=rows.mask_path.notna().to_numpy() if with_masks else None,
     )
 
     def outputs_of(wrapped: Any, which: NDArray[np.int64]) -> NetworkOutputs:
         return predict(wrapped, fabric, subject.prepare, eval_batches(subject.store, which, _eval_size(setup)))
 
-    validation = _Validation(loss_fn, targets[at["val"]], lambda wrapped: outputs_of(wrapped, at["val"]))
+    validation = _Validation(loss_fn, units, at["val"], lambda wrapped: outputs_of(wrapped, at["val"]))
     # Checkpoints hold the state of the random generators, so that a resumed training draws the same dropout masks.
     seed_everything(config.seed, "train", fold)
     checkpoint = folder / "state.pt"
     loss_fn = loss_fn.to(fabric.device)
-    task = ClassificationTask(subject.module, loss_fn, subject.prepare)
+    task = units.task(subject, loss_fn, lambda module, which: outputs_of(fabric.setup_module(module), which))
     if with_masks:
         decoded = WithMaskHead(model, config.model.image_size, setup.spec.name)
         task = MaskedClassificationTask(decoded, loss_fn, subject.prepare, config.loss.mask_weight)
@@ -263,14 +261,23 @@ def _run_fold(
         val = validation.outputs(config.train.early_stopping.keep) or outputs_of(wrapped, at["val"])
         fitted = ood.training_sample(at["train"], derive_seed(config.seed, "novelty", fold))
         outputs = val + outputs_of(wrapped, np.concatenate([at["test"], fitted]))
+        attention = units.attention(
+            task,
+            lambda which: outputs_of(wrapped, which),
+            at["train"],
+            (val, at["val"]),
+            loss_fn.class_weights,
+            derive_seed(config.seed, "attention", fold),
+        )
     which = np.concatenate([at["val"], at["test"]])
     logits = outputs.logits[: len(which)]
     if not np.isfinite(outputs.logits).all():
         raise UsvitError("The trained model's outputs are not finite. Use --precision fp32 or a lower optim.lr.")
     splits = ["val"] * len(at["val"]) + ["test"] * len(at["test"])
     repeat = repeat_of(setup.folds, fold) if setup.n_repeats > 1 else None
+    scores = None if attention is None else view_scores(attention, outputs)[: len(which)]
     table = evaluation.predictions_table(
-        rows.iloc[which], logits, classes=setup.classes, fold=fold, part=splits, repeat=repeat
+        rows.iloc[which], logits, classes=setup.classes, fold=fold, part=splits, repeat=repeat, view_score=scores
     )
 
     write_csv(folder / "history.csv", result.history)
@@ -278,7 +285,9 @@ def _run_fold(
         observed = ood.Observed(outputs.features, statistics()[np.concatenate([which, fitted])])
         of_val, of_test, of_train = np.split(np.arange(len(observed)), [len(at["val"]), len(which)])
         group = rows.group_id.to_numpy(object)
-        detector = ood.fit_ood_detector(observed[of_train], targets[fitted], observed[of_val], group[at["val"]])
+        detector = ood.fit_ood_detector(
+            observed[of_train], units.image_targets[fitted], observed[of_val], group[at["val"]]
+        )
         content = b"" if isinstance(detector, str) else detector.save()
         calibrated = calibration_of(
             rows.iloc[at["val"]], logits[: len(at["val"])], setup.classes, setup.manifest.positive_class, fold
@@ -292,6 +301,7 @@ def _run_fold(
     def metadata(weights_sha256: str) -> ModelMetadata:
         if content:
             write_bytes(folder / ood.NOVELTY_FILE, content)
+        described = None if attention is None else write_attention(folder, attention, config.loss)
         seen = write_seen(
             folder,
             {name: rows.sha256.iloc[at[name]].tolist() for name in ("train", "val")},
@@ -299,7 +309,7 @@ def _run_fold(
             described=setup.manifest.descriptions,
             name=f"the images of {'+'.join(setup.manifest.roots)}",
         )
-        return downstream_metadata(setup, fold, Learnt(result, weights_sha256, seen), calibrated, novelty)
+        return downstream_metadata(setup, fold, Learnt(result, weights_sha256, seen), calibrated, novelty, described)
 
     with times.phase("files"):
         if adapter := adapter_of(config, setup.weights.of_fold(fold)):
@@ -327,24 +337,34 @@ class _Validation:
 
     Args:
         loss_fn: The loss of the training.
-        targets: (n,) class index of each validation image.
+        units: The units of all images.
+        at: (n,) rows of the validation images.
         outputs_of: Computes the outputs of the validation images with a wrapped network.
     """
 
     def __init__(
-        self, loss_fn: WeightedCrossEntropy, targets: NDArray[np.int64], outputs_of: Callable[[Any], NetworkOutputs]
+        self,
+        loss_fn: WeightedCrossEntropy,
+        units: TrainingUnits,
+        at: NDArray[np.int64],
+        outputs_of: Callable[[Any], NetworkOutputs],
     ):
-        self._loss_fn, self._targets, self._outputs_of = loss_fn, targets, outputs_of
+        self._loss_fn, self._units, self._at, self._outputs_of = loss_fn, units, at, outputs_of
+        self._votes = units.votes(at)
         self._last: NetworkOutputs | None = None
         self._best: NetworkOutputs | None = None
 
     def __call__(self, wrapped: nn.Module) -> Figures:
         self._last = self._outputs_of(wrapped)
-        logits, targets = torch.from_numpy(self._last.logits), self._targets
-        weights = self._loss_fn.class_weights.cpu()
+        logits, targets = self._units.measured(wrapped, self._last, self._at)
+        weights, labels = self._loss_fn.class_weights.cpu(), torch.from_numpy(targets)
+        reduction = "mean" if self._votes is None else "none"
         loss = nn.functional.cross_entropy(
-            logits, torch.from_numpy(targets), weights, label_smoothing=self._loss_fn.label_smoothing
+            logits, labels, weights, reduction=reduction, label_smoothing=self._loss_fn.label_smoothing
         )
+        if self._votes is not None:
+            votes = torch.from_numpy(self._votes)
+            loss = (loss * votes).sum() / (weights[labels] * votes).sum()
         prob = logits.double().softmax(1).numpy()
         areas = [auc(targets == k, prob[:, k]) for k in range(prob.shape[1])]
         known = [area for area in areas if area is not None]

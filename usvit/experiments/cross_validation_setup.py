@@ -31,6 +31,7 @@ from usvit.data.splits import (
     unrecorded,
 )
 from usvit.data.transforms import Preprocessing
+from usvit.data.units import unit_codes
 from usvit.errors import LeakageError, UsvitError
 from usvit.experiments.base import adapt, in_runs, model_record, new_model_with_report, new_record
 from usvit.experiments.fold_schedule import LEAST_IMAGES, best_at_once, most_at_once
@@ -146,6 +147,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
             f"loss.mask_weight is {config.loss.mask_weight:g}, but no image of {config.data.dataset} has a lesion "
             "mask. Set loss.mask_weight to 0, or add a data set with masks (usvit data info NAME)."
         )
+    unit_codes(rows, config.loss.vote)  # an error before the weights are read
     folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids)
     who = f"The network of --weights {config.model.weights}"
     seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))

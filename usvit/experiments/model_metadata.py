@@ -14,7 +14,7 @@ from usvit.data.datasets import Manifest
 from usvit.data.transforms import Preprocessing
 from usvit.models import ModelSpec, Observed, OodDetector, Weights
 from usvit.plain_data import Json
-from usvit.records import AdapterRecord, ModelMetadata, ThresholdRecord, WeightsRecord
+from usvit.records import AdapterRecord, AttentionRecord, ModelMetadata, ThresholdRecord, WeightsRecord
 from usvit.records.model import BaseRecord, OodRecord, SeenRecord
 from usvit.training import FitResult
 
@@ -78,7 +78,12 @@ class Calibrated:
 
 
 def downstream_metadata(
-    setup: _DownstreamSetup, fold: int, learnt: Learnt, calibrated: Calibrated, novelty: OodRecord | str
+    setup: _DownstreamSetup,
+    fold: int,
+    learnt: Learnt,
+    calibrated: Calibrated,
+    novelty: OodRecord | str,
+    attention: AttentionRecord | None = None,
 ) -> ModelMetadata:
     """Return ``model.json`` of a fold of a cross-validation or a hold-out.
 
@@ -88,6 +93,7 @@ def downstream_metadata(
         learnt: What the training gave.
         calibrated: What ``calibration_of`` returned.
         novelty: The OOD detector, or the reason why there is none.
+        attention: The attention over views; None without one.
     """
     return ModelMetadata(
         **common_entries(setup, fold, setup.config, setup.manifest, learnt),
@@ -100,6 +106,7 @@ def downstream_metadata(
         thresholds=calibrated.thresholds,
         novelty=None if isinstance(novelty, str) else novelty,
         novelty_reason=novelty if isinstance(novelty, str) else None,
+        attention=attention,
     )
 
 

@@ -79,6 +79,10 @@ if TYPE_CHECKING:
     from .trained_model import UPSTREAM as UPSTREAM
     from .trained_model import TrainedModel as TrainedModel
     from .trained_model import load_trained as load_trained
+    from .view_attention import ATTENTION_FILE as ATTENTION_FILE
+    from .view_attention import ViewAttention as ViewAttention
+    from .view_attention import WithViewAttention as WithViewAttention
+    from .view_attention import pooled_views as pooled_views
     from .weights import LoadReport as LoadReport
     from .weights import Weights as Weights
     from .weights import read_state_dict as read_state_dict

@@ -95,6 +95,7 @@ from usvit.records.metrics_figures import (
 )
 from usvit.records.model import (
     AdapterRecord,
+    AttentionRecord,
     ClassifierMetadata,
     ContaminationRecord,
     ExportedMetadata,
@@ -177,6 +178,7 @@ __all__ = [
     "AgreementRecord",
     "AgreementScales",
     "AtPrevalence",
+    "AttentionRecord",
     "AuditRecord",
     "BinRecord",
     "BothWays",

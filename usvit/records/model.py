@@ -340,6 +340,17 @@ class ExportedRecord(Record):
     licenses: ExportedLicenses
 
 
+class AttentionRecord(Record):
+    """Attention over the views of a unit (Ilse et al. 2018, gated); its tensors are in a file beside the network."""
+
+    file: Name = key(const="attention.safetensors")
+    sha256: Sha256
+    unit: Name = key("Unit whose views it weighs.", enum=("lesion", "breast", "exam", "patient"))
+    fitted: Name = key(
+        "``fitted`` on the outputs of the trained network, or ``trained`` with it.", enum=("fitted", "trained")
+    )
+
+
 class MeasuredRecord(Record):
     """Figures of the network on its test images, without intervals; the AUC has its class in the key."""
 
@@ -400,6 +411,7 @@ class ModelMetadata(FileRecord):
     head: Name | None = optional(const="untrained")
     novelty: OodRecord | None = optional(null=True)
     novelty_reason: Text | None = optional("Reason why there is no detector.", null=True)
+    attention: AttentionRecord | None = optional("Present only if views are pooled by attention (loss.attention).")
     fold: Fold | None = optional()
     steps: Count | None = optional()
     best_step: Count | None = optional()

@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     from .task import ClassificationTask as ClassificationTask
     from .task import MaskedClassificationTask as MaskedClassificationTask
     from .task import TrainingTask as TrainingTask
+    from .task import ViewsTask as ViewsTask
     from .trainer import Figures as Figures
     from .trainer import FitResult as FitResult
     from .trainer import Trainer as Trainer
     from .trainer import training_step as training_step
+    from .view_pooling import fit_view_attention as fit_view_attention
     from .worker_failures import lost_peers as lost_peers
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -50,7 +50,7 @@ def predict(
         for batch in batches:
             inputs = prepare(batch.to(fabric.device))
             found: torch.Tensor | None
-            if isinstance(network, HeadOnFeatures):
+            if isinstance(network, HeadOnFeatures) or getattr(network, "on_features", False):
                 out, found = wrapped(inputs).float(), vectors(inputs)
             else:
                 out, found = logits_and_features(network, inputs, through=wrapped)

@@ -7,21 +7,24 @@ from torch import nn
 from torch.nn import functional as F
 
 
-def balanced_class_weights(targets: NDArray[np.int64], n_classes: int) -> NDArray[np.float64]:
+def balanced_class_weights(
+    targets: NDArray[np.int64], n_classes: int, votes: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """Compute the weight of each class, N / (K n_c), with which all classes count the same in the loss.
 
     Args:
         targets: (N,) int64, class index of each training image.
         n_classes: K; every class must occur.
+        votes: (N,) float64, weight of each image in the loss; n_c is then the sum over the class, and N over all.
 
     Returns:
-        (K,) float64, with mean 1 over the images.
+        (K,) float64, with mean 1 over the images, or over their votes.
 
     Source: King & Zeng 2001; the "balanced" heuristic of scikit-learn. Gheflati & Rivaz 2022
     (III.D) weight the cross-entropy and do not print the weights.
     """
-    counts = np.bincount(targets, minlength=n_classes)
-    return len(targets) / (n_classes * counts)
+    counts = np.bincount(targets, votes, minlength=n_classes)
+    return (len(targets) if votes is None else votes.sum()) / (n_classes * counts)
 
 
 class WeightedCrossEntropy(nn.Module):
@@ -41,23 +44,27 @@ class WeightedCrossEntropy(nn.Module):
         self.register_buffer("class_weights", torch.tensor(weights, dtype=torch.float32))
         self.label_smoothing = label_smoothing
 
-    def batch_weight(self, targets: torch.Tensor) -> torch.Tensor:
+    def batch_weight(self, targets: torch.Tensor, votes: torch.Tensor | None = None) -> torch.Tensor:
         """Return the sum of the weights of a batch's images, by which the summed losses of the batch are divided."""
-        return self.class_weights[targets].sum()
+        weights = self.class_weights[targets]
+        return weights.sum() if votes is None else (weights * votes).sum()
 
-    def forward(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def forward(self, logits: torch.Tensor, targets: torch.Tensor, votes: torch.Tensor | None = None) -> torch.Tensor:
         """Compute the sum of the weighted losses of a portion of a batch.
 
         Args:
             logits: (B, K) float; the loss is computed in float32.
             targets: (B,) int64.
+            votes: (B,) float, weight of each image beside that of its class; None for equal ones.
 
         Returns:
             () float32, in nats.
         """
-        return F.cross_entropy(
-            logits.float(), targets, self.class_weights, reduction="sum", label_smoothing=self.label_smoothing
+        summed = "sum" if votes is None else "none"
+        loss = F.cross_entropy(
+            logits.float(), targets, self.class_weights, reduction=summed, label_smoothing=self.label_smoothing
         )
+        return loss if votes is None else (loss * votes).sum()
 
 
 def soft_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from usvit.data.loading import Batch
-from usvit.models import WithMaskHead, mask_loss
+from usvit.models import WithMaskHead, WithViewAttention, mask_loss, pooled_views
 from usvit.training.losses import WeightedCrossEntropy
 
 Prepare = Callable[[torch.Tensor], torch.Tensor]
@@ -77,10 +77,12 @@ class ClassificationTask(TrainingTask):
 
     def normalizer(self, batch: Batch, step: int) -> torch.Tensor:
         # A copy from pinned memory does not block: the host need not wait until a GPU has finished its queue.
-        return self._loss_fn.batch_weight(batch["targets"].to(self._loss_fn.class_weights.device, non_blocking=True))
+        device = self._loss_fn.class_weights.device
+        votes = batch["votes"].to(device, non_blocking=True) if "votes" in batch else None
+        return self._loss_fn.batch_weight(batch["targets"].to(device, non_blocking=True), votes)
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
-        return self._loss_fn(module(self._prepare(portion["images"])), portion["targets"])
+        return self._loss_fn(module(self._prepare(portion["images"])), portion["targets"], portion.get("votes"))
 
 
 class MaskedClassificationTask(ClassificationTask):
@@ -103,6 +105,37 @@ class MaskedClassificationTask(ClassificationTask):
     def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
         targets = portion["targets"]
         logits, mask = module(self._prepare(portion["images"]))
-        weights = self._loss_fn.class_weights[targets] * portion["masked"]
+        weights = self._loss_fn.class_weights[targets] * portion["masked"] * portion.get("votes", 1)
         of_masks = (weights * mask_loss(mask, portion["lesions"].float() / 255)).sum()
-        return self._loss_fn(logits, targets) + self._mask_weight * of_masks
+        return self._loss_fn(logits, targets, portion.get("votes")) + self._mask_weight * of_masks
+
+
+class ViewsTask(ClassificationTask):
+    """Cross-entropy of units, whose views are pooled by attention; each unit of a batch has one vote.
+
+    Batches have the key ``units``, (B,) int64, the number of the unit of each image; ``targets`` are those of units.
+    Portions would divide units: the trainer's ``micro_batch`` must be None, and there is one process.
+
+    Args:
+        module: The classifier with its attention. Evaluation and the saved network use the classifier alone.
+        loss_fn: The weighted loss of the labels.
+        prepare: As for ``ClassificationTask``.
+    """
+
+    def __init__(self, module: WithViewAttention, loss_fn: WeightedCrossEntropy, prepare: Prepare):
+        super().__init__(module, loss_fn, prepare)
+
+    def normalizer(self, batch: Batch, step: int) -> torch.Tensor:
+        targets = _unit_targets(batch["targets"], batch["units"])
+        return self._loss_fn.batch_weight(targets.to(self._loss_fn.class_weights.device, non_blocking=True))
+
+    def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
+        logits, scores = module(self._prepare(portion["images"]))
+        pooled, _ = pooled_views(logits, scores, portion["units"])
+        return self._loss_fn(pooled, _unit_targets(portion["targets"], portion["units"]))
+
+
+def _unit_targets(targets: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+    """Return the target of each unit, in ascending order of the units' numbers."""
+    numbers, position = torch.unique(units, return_inverse=True)
+    return targets.new_zeros(len(numbers)).scatter_(0, position, targets)

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from .infinite_loader import Batch as Batch
     from .infinite_loader import InfiniteLoader as InfiniteLoader
     from .infinite_loader import LoaderArguments as LoaderArguments
+    from .pixel_store import AugmentedRows as AugmentedRows
     from .pixel_store import PixelStore as PixelStore
     from .pixel_store import Store as Store
-    from .pixel_store import _Augmented as _Augmented
+    from .pixel_store import UnitsOfRows as UnitsOfRows
     from .pixel_store import eval_batches as eval_batches
     from .prefetch import copied_ahead as copied_ahead
 else:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from usvit.data.io import UInt8
 from usvit.data.loading.device_store import DeviceStore
 from usvit.data.loading.infinite_loader import Batch, InfiniteLoader
-from usvit.data.loading.pixel_store import PixelStore, ShuffledRows, Store, TrainBatches
+from usvit.data.loading.pixel_store import SINGLE_IMAGES, PixelStore, ShuffledRows, Store, TrainBatches, UnitsOfRows
 from usvit.data.transforms import BatchDraws, Policy, augment_batch, draw_batch
 
 
@@ -29,16 +29,18 @@ def train_batches(
     seed: int,
     workers: int = 0,
     device: torch.device | None = None,
+    units: UnitsOfRows = SINGLE_IMAGES,
     masked: NDArray[np.bool_] | None = None,
 ) -> InfiniteLoader:
     """Make the endless training batches of a store, on the host or on the device.
 
     Args:
-        store, rows, targets, batch_size, augment, seed, workers: As for ``TrainBatches``.
+        store, rows, targets, batch_size, augment, seed, workers, units: As for ``TrainBatches``.
         device: Device that augments; None for the processes that make the batches.
         masked: As for ``TrainBatches``, which then makes the batches: lesions are moved on the host only.
     """
     order: dict[str, Any] = {"batch_size": batch_size, "augment": augment, "seed": seed, "workers": workers}
+    order["units"] = units
     if masked is None:
         if isinstance(store, DeviceStore) and (augment is None or device is not None):
             return DeviceBatches(store, rows, targets, **order, device=store.pixels.device)
@@ -53,7 +55,7 @@ class DeviceBatches(InfiniteLoader):
 
     Args:
         store: Pixels on the device, or on the host, from where those of each batch are then copied.
-        rows, targets, batch_size, augment, seed, workers: As for ``TrainBatches``.
+        rows, targets, batch_size, augment, seed, workers, units: As for ``TrainBatches``.
         device: Device that gathers and augments.
     """
 
@@ -69,10 +71,13 @@ class DeviceBatches(InfiniteLoader):
         augment: Policy | None,
         seed: int,
         workers: int = 0,
+        units: UnitsOfRows = SINGLE_IMAGES,
         device: torch.device,
     ):
         self._store, self.device = store, device
-        super().__init__(_Drawn(store, rows, targets, augment), batch_size=batch_size, seed=seed, workers=workers)
+        super().__init__(
+            _Drawn(store, rows, targets, augment, units), batch_size=batch_size, seed=seed, workers=workers
+        )
 
     def iterate(self, start: int, stop: int) -> Generator[Batch]:
         """Iterate over batches ``start`` to ``stop - 1``; on a GPU, nothing waits for them to be made."""
@@ -88,7 +93,8 @@ class DeviceBatches(InfiniteLoader):
         if "draws" in batch:
             draws: BatchDraws = batch["draws"]
             images = augment_batch(images, draws.to(self.device))
-        return {"images": images, "targets": batch["targets"].to(self.device, non_blocking=True)}
+        counted = {key: batch[key] for key in ("targets", "units", "votes") if key in batch}
+        return {"images": images} | {key: value.to(self.device, non_blocking=True) for key, value in counted.items()}
 
 
 class _Drawn(ShuffledRows):
@@ -100,9 +106,10 @@ class _Drawn(ShuffledRows):
         rows: NDArray[np.int64],
         targets: NDArray[np.int64],
         augment: Policy | None,
+        units: UnitsOfRows,
     ):
         host = store.host if isinstance(store, DeviceStore) else store
-        super().__init__(rows, targets, augment)
+        super().__init__(rows, targets, augment, units)
         self.size = host.pixels.shape[1]
         self.pixels = None if isinstance(store, DeviceStore) else host.pixels
         self.lesions: UInt8 | None = host.lesions
@@ -111,7 +118,7 @@ class _Drawn(ShuffledRows):
     def batch(self, items: Sequence[tuple[int, int]]) -> Any:
         at = [position for position, _ in items]
         rows = self.rows[at]
-        batch: dict[str, Any] = {"targets": torch.from_numpy(self.targets[at])}
+        batch: dict[str, Any] = {**self.counted(at)}
         if self.pixels is None:
             batch["rows"] = torch.from_numpy(rows)
         else:

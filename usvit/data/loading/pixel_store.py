@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -156,6 +157,23 @@ def reserve(file: int, size: int) -> None:
         os.truncate(file, size)
 
 
+@dataclass(frozen=True)
+class UnitsOfRows:
+    """Units (patients, lesions, ...) of n training images, and how each image counts."""
+
+    numbers: NDArray[np.int64] | None = None
+    """(n,) number of the unit of each image. The views of a unit then follow each other in the order of an epoch, and
+    batches have the key ``units``."""
+    views: int | None = None
+    """Views of a unit in an epoch at most, drawn anew in each epoch; None for all. For ``numbers`` alone."""
+    votes: NDArray[np.float32] | None = None
+    """(n,) weight of each image, which batches have under the key ``votes``."""
+
+
+SINGLE_IMAGES = UnitsOfRows()
+"""Images that count alone and equally."""
+
+
 class TrainBatches(InfiniteLoader):
     """Endless training batches of a store: ``images``, B rows such as (B, S, S, 3) uint8, and ``targets``, (B,) int64.
 
@@ -167,6 +185,7 @@ class TrainBatches(InfiniteLoader):
         augment: augmentation of one image, or None.
         seed: seed of order and augmentation.
         workers: processes that augment; 0 for the main process.
+        units: units of the n images.
         masked: (N,) whether the lesion mask of each image of the store is known, or None. If given, batches also have
             ``lesions``, (B, CELLS, CELLS) uint8, which lie where the augmentation has moved them, and ``masked``, (B,).
     """
@@ -181,26 +200,54 @@ class TrainBatches(InfiniteLoader):
         augment: Policy | None,
         seed: int,
         workers: int = 0,
+        units: UnitsOfRows = SINGLE_IMAGES,
         masked: NDArray[np.bool_] | None = None,
     ):
-        examples = _Augmented(store, rows, targets, augment, masked)
+        examples = AugmentedRows(store, rows, targets, augment, units, masked)
         super().__init__(examples, batch_size=batch_size, seed=seed, workers=workers)
 
 
 class ShuffledRows:
     """Rows of a store in a new order each epoch, with the target and the augmentation of each."""
 
-    def __init__(self, rows: NDArray[np.int64], targets: NDArray[np.int64], augment: Policy | None):
-        self.rows, self.targets, self.augment = rows, targets, augment
+    def __init__(
+        self,
+        rows: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        augment: Policy | None,
+        units: UnitsOfRows = SINGLE_IMAGES,
+    ):
+        self.rows, self.targets, self.augment, self.units = rows, targets, augment, units
+        self._length = len(rows)
+        if units.numbers is not None and units.views is not None:
+            self._length = int(np.minimum(np.unique(units.numbers, return_counts=True)[1], units.views).sum())
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self._length
 
     def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        return generator.permutation(len(self.rows))
+        order = generator.permutation(len(self.rows))
+        if self.units.numbers is None:
+            return order
+        numbers = self.units.numbers[order]
+        found, first = np.unique(numbers, return_index=True)
+        place = first[np.searchsorted(found, numbers)]  # a unit stands where its first view was drawn
+        together = np.argsort(place, kind="stable")
+        starts = np.flatnonzero(np.diff(place[together], prepend=-1))
+        nth = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+        return order[together[nth < (self.units.views or len(order))]]
+
+    def counted(self, at: list[int]) -> Batch:
+        """Return ``targets``, (B,), of the rows of a batch, and their ``units`` and ``votes`` if there are any."""
+        batch = {"targets": torch.from_numpy(self.targets[at])}
+        if self.units.numbers is not None:
+            batch["units"] = torch.from_numpy(self.units.numbers[at])
+        if self.units.votes is not None:
+            batch["votes"] = torch.from_numpy(self.units.votes[at])
+        return batch
 
 
-class _Augmented(ShuffledRows):
+class AugmentedRows(ShuffledRows):
     """The ``rows`` of a store, each image augmented with the seed of its position."""
 
     def __init__(
@@ -209,10 +256,11 @@ class _Augmented(ShuffledRows):
         rows: NDArray[np.int64],
         targets: NDArray[np.int64],
         augment: Policy | None,
+        units: UnitsOfRows = SINGLE_IMAGES,
         masked: NDArray[np.bool_] | None = None,
     ):
         assert masked is None or store.lesions is not None
-        super().__init__(rows, targets, augment)
+        super().__init__(rows, targets, augment, units)
         self.store, self.masked = store, masked
 
     def batch(self, items: Sequence[tuple[int, int]]) -> Batch:
@@ -231,7 +279,7 @@ class _Augmented(ShuffledRows):
             ]
             images = np.stack([image for image, _ in changed])
             known = np.stack([view.of(lesion) for (_, view), lesion in zip(changed, lesions, strict=True)])
-        batch = {"images": torch.from_numpy(images), "targets": torch.from_numpy(self.targets[at])}
+        batch = {"images": torch.from_numpy(images), **self.counted(at)}
         if self.masked is not None and known is not None:
             batch |= {"lesions": torch.from_numpy(known), "masked": torch.from_numpy(self.masked[rows])}
         return batch

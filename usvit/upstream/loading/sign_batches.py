@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from usvit.data.io import UInt8
-from usvit.data.loading import Batch, InfiniteLoader, PixelStore, Store, _Augmented
+from usvit.data.loading import AugmentedRows, Batch, InfiniteLoader, PixelStore, Store
 from usvit.data.transforms import CELLS, Policy, Preprocessing, lesion_cells
 from usvit.progress import Progress, task
 from usvit.resources import usable_cores
@@ -53,7 +53,7 @@ class SignBatches(InfiniteLoader):
         super().__init__(examples, batch_size=batch_size, seed=seed, workers=workers, rank=rank, world=world)
 
 
-class _WithSigns(_Augmented):
+class _WithSigns(AugmentedRows):
     def __init__(
         self, store: Store, targets: NDArray[np.int64], signs: NDArray[np.float32], augment: Policy | None
     ) -> None:

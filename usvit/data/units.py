@@ -1,0 +1,71 @@
+"""Units of analysis: the lesion, breast, exam or patient that an image shows."""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from usvit.config import Unit
+from usvit.errors import UsvitError
+
+UNIT_KEYS: dict[Unit, tuple[str, ...]] = {
+    "image": ("dataset", "image_id"),
+    "lesion": ("dataset", "lesion_id"),
+    "breast": ("dataset", "patient_id", "side"),
+    "exam": ("dataset", "exam_id"),
+    "patient": ("dataset", "patient_id"),
+}
+"""Columns that name a unit."""
+
+
+def unit_codes(rows: pd.DataFrame, unit: Unit) -> NDArray[np.int64]:
+    """Return the (n,) number of the unit of each image, from 0 in the order of the rows.
+
+    An image without an id of the unit is a unit of its own.
+
+    Args:
+        rows: n rows of a manifest or of predictions.
+        unit: the unit.
+
+    Raises:
+        UsvitError: no image has an id of the unit.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame({"dataset": "own", "image_id": ["1", "2", "3"], "patient_id": ["a", None, "a"]})
+        >>> unit_codes(rows, "patient").tolist()
+        [0, 1, 0]
+    """
+    keys = list(UNIT_KEYS[unit])
+    absent = [name for name in keys if name not in rows or rows[name].isna().all()]
+    if absent:
+        raise UsvitError(
+            f"The unit '{unit}' needs a column {absent[0]}, which no image of this run has. Choose another unit, or "
+            "add the column to the table of the images."
+        )
+    known = rows[keys].notna().all(axis=1).to_numpy()
+    names = [
+        (True, *row) if there else (False, place)
+        for place, (there, row) in enumerate(zip(known, rows[keys].itertuples(index=False, name=None), strict=True))
+    ]
+    codes, _ = pd.factorize(np.fromiter(names, dtype=object, count=len(names)))
+    return codes.astype(np.int64)
+
+
+def unit_targets(targets: NDArray[np.int64], units: NDArray[np.int64], positive: int) -> NDArray[np.int64]:
+    """Return the (n,) class of the unit of each image: ``positive`` if one of its images is, or else the first class.
+
+    Args:
+        targets: (n,) class of each image.
+        units: (n,) number of its unit, from 0.
+        positive: number of the positive class.
+    """
+    rank = np.where(targets == positive, -1, targets)
+    first = np.full(units.max(initial=-1) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, units, rank)
+    return np.where(first == -1, positive, first)[units]
+
+
+def votes_of(units: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the (n,) weight of each image with which every unit counts the same; their mean is one."""
+    inverse = 1 / np.bincount(units)[units]
+    return (inverse * len(units) / inverse.sum()).astype(np.float32)
