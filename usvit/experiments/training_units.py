@@ -22,6 +22,7 @@ from usvit.models import ATTENTION_FILE, ViewAttention, WithViewAttention, poole
 from usvit.records import AttentionRecord
 from usvit.training import (
     ClassificationTask,
+    HeadOnFeatures,
     NetworkOutputs,
     Subject,
     ViewsTask,
@@ -29,7 +30,6 @@ from usvit.training import (
     balanced_class_weights,
     fit_view_attention,
 )
-from usvit.training.head_training import HeadOnFeatures
 
 Rows = NDArray[np.int64]
 

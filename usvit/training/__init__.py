@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .distributed import sum_over_processes as sum_over_processes
     from .early_stopping import EarlyStopping as EarlyStopping
     from .ema import Ema as Ema
+    from .head_training import HeadOnFeatures as HeadOnFeatures
     from .head_training import HeadTraining as HeadTraining
     from .head_training import Subject as Subject
     from .inference import NetworkOutputs as NetworkOutputs
