@@ -1,20 +1,12 @@
-"""Units of analysis: the lesion, breast, exam or patient that an image shows."""
+"""Units of training images: their numbers, their labels, and the weight of each image."""
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from usvit.config import Unit
+from usvit.data.datasets import UNIT_KEYS
 from usvit.errors import UsvitError
-
-UNIT_KEYS: dict[Unit, tuple[str, ...]] = {
-    "image": ("dataset", "image_id"),
-    "lesion": ("dataset", "lesion_id"),
-    "breast": ("dataset", "patient_id", "side"),
-    "exam": ("dataset", "exam_id"),
-    "patient": ("dataset", "patient_id"),
-}
-"""Columns that name a unit."""
 
 
 def unit_codes(rows: pd.DataFrame, unit: Unit) -> NDArray[np.int64]:

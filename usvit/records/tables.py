@@ -36,6 +36,12 @@ class PredictionRow(FoldRow):
     KIND: ClassVar[str] = "predictions-csv"
     group_id: Name = key("The patient if known, otherwise the near-duplicates of one frame, otherwise the image.")
     patient_id: Text = key("Identifier of the patient, for private data its pseudonym; empty if there is none.")
+    lesion_id: Text | None = optional("Identifier of the lesion, for private data its pseudonym; empty if unknown.")
+    side: Literal["left", "right"] | None = optional("Breast that the image shows; empty if unknown.")
+    exam_id: Text | None = optional(
+        "Identifier of the exam, for private data its pseudonym. This and the columns of lesion and side exist only if "
+        "an image of the run has a value."
+    )
     label: Name = key("The reference class, one of those that the prob_ columns name.")
 
 
