@@ -50,8 +50,8 @@ def predictions_table(
 
     Returns:
         n rows: ``COLUMNS`` (``UNIT_COLUMNS`` after the patient, and ``repeat`` after the fold), then logit_<class> and
-        prob_<class> in the order of the classes, and ``view_score``, all float64. The softmax is computed in float64, so
-        figures depend on the table only.
+        prob_<class> in the order of the classes, and ``view_score``, all float64. The softmax is computed in float64,
+        so figures depend on the table only.
 
     Raises:
         UsvitError: a logit is not finite, or a label is not one of the classes.
