@@ -9,6 +9,7 @@ import io
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
@@ -29,10 +30,15 @@ _CODECS = {
     "rawvideo": (),
 }
 """FFmpeg's decoders that are used, and the headers in their packets that state the size and the kind of the pixels."""
+_BGR = int.from_bytes(b"BGR\x18", "little")
+"""OpenCV's number of uncompressed pixels of three bytes."""
 _SEVERAL_DESCRIPTIONS = re.compile(rb"stsd\0{7}[\x02-\xff]")
 """A track of MP4 whose size may change: its sample description box has several entries."""
 _MOST_FRAMES = 100_000
 """An hour at 28 frames per second. Empty packets, which cost a file nothing, are counted, too."""
+
+_LOGGING = ("OPENCV_FFMPEG_DEBUG", "OPENCV_FFMPEG_LOGLEVEL")
+"""Environment variables that would keep FFmpeg's errors from the standard error stream."""
 
 
 def read_video(path: Path, content: bytes, demuxer: str, first: int) -> Iterator[int | UInt8 | BadImage | None]:
@@ -52,15 +58,17 @@ def read_video(path: Path, content: bytes, demuxer: str, first: int) -> Iterator
         cannot be decoded any further.
     """
     try:
-        codec = _codec_of(path, content, demuxer)
+        codec, layout = _codec_of(path, content, demuxer)
         n_frames = _count(path, content, demuxer, codec)
         yield n_frames
-        capture = _open(content, demuxer, codec)
+        capture = _open(content, demuxer, codec, packets=layout is not None)
         shape = None
         for number in range(n_frames):
             with _complaints() as complaints:
                 found, pixels = (capture.grab(), None) if number < first else capture.read()
-            if not found or complaints:
+            if found and pixels is not None and layout is not None:
+                pixels = layout.pixels(pixels)
+            if not found or complaints or (pixels is None and number >= first):
                 code = "truncated" if b"premature" in b"".join(complaints) else "damaged"
                 reason = f"it is damaged or truncated: frame {number} or one before it cannot be decoded without errors"
                 raise BadImage(path, reason, code)
@@ -76,15 +84,40 @@ def read_video(path: Path, content: bytes, demuxer: str, first: int) -> Iterator
         yield error
 
 
-def _codec_of(path: Path, content: bytes, demuxer: str) -> str:
+@dataclass(frozen=True)
+class _Bitmaps:
+    """Uncompressed blue, green and red of 8 bits, rows from the bottom, which OpenCV would read out of bounds."""
+
+    height: int
+    width: int
+    from_bottom: bool
+
+    def pixels(self, packet: UInt8) -> UInt8 | None:
+        """Return the pixels of a packet, (H, W, 3) uint8; None if it is too short."""
+        stride = -(-self.width * 3 // 4) * 4
+        if packet.size < self.height * stride:
+            return None
+        rows = packet.reshape(-1)[: self.height * stride].reshape(self.height, stride)
+        pixels = rows[:, : self.width * 3].reshape(self.height, self.width, 3)
+        return pixels[::-1] if self.from_bottom else pixels
+
+
+def _codec_of(path: Path, content: bytes, demuxer: str) -> tuple[str, _Bitmaps | None]:
     """Return the decoder of the first video stream; FFmpeg refuses to open a stream with the decoder of another."""
-    with _complaints():
+    with _complaints() as complaints:
         for codec in _CODECS:
             capture = _open(content, demuxer, codec)
-            if capture.isOpened():
-                refuse_size(path, int(capture.get(cv2.CAP_PROP_FRAME_HEIGHT)), int(capture.get(cv2.CAP_PROP_FRAME_WIDTH)))
-                return codec
+            if not capture.isOpened() or (codec == "rawvideo" and demuxer != "avi"):
+                continue
+            height, width = (int(capture.get(side)) for side in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH))
+            refuse_size(path, height, width)
+            if int(capture.get(cv2.CAP_PROP_CODEC_PIXEL_FORMAT)) != _BGR:
+                return codec, None
+            signed = content[content.find(b"strf", content.find(b"strh\x38\0\0\0vids")) + 16 :][:4]
+            return codec, _Bitmaps(height, width, from_bottom=int.from_bytes(signed, "little", signed=True) > 0)
         known = _open(content, demuxer, None, packets=True).isOpened()
+    if b"Picture size" in b"".join(complaints):
+        raise BadImage(path, "its header claims far too many pixels (a decompression bomb?)", "too_large")
     if known:
         reason = "its codec is none of those that are decoded here"
         raise BadImage(path, f"{reason}; convert it to H.264 in MP4, or to multi-frame DICOM", "unsupported_codec")
@@ -123,7 +156,10 @@ def _changes(path: Path) -> BadImage:
 
 
 def _open(content: bytes, demuxer: str, codec: str | None, packets: bool = False) -> cv2.VideoCapture:
-    """Open a video with one decoder; ``packets`` reads compressed packets in place of frames."""
+    """Open a video with one decoder; ``packets`` reads compressed packets in place of frames.
+
+    Never call its ``release``, which frees the Python object of the bytes without holding the interpreter's lock.
+    """
     options = {
         "input_format": demuxer,
         "protocol_whitelist": "none",
@@ -131,21 +167,16 @@ def _open(content: bytes, demuxer: str, codec: str | None, packets: bool = False
         "codec_whitelist": ",".join(_CODECS),
         **({} if codec is None else {"video_codec": codec}),
     }
-    wanted = {
-        "OPENCV_FFMPEG_CAPTURE_OPTIONS": "|".join(f"{name};{value}" for name, value in options.items()),
-        "OPENCV_FFMPEG_LOGLEVEL": "16",  # errors
-    }
-    before = {name: os.environ.get(name) for name in wanted}
+    wanted = {"OPENCV_FFMPEG_CAPTURE_OPTIONS": "|".join(f"{name};{value}" for name, value in options.items())}
+    before = {name: os.environ.pop(name) for name in (*wanted, *_LOGGING) if name in os.environ}
     os.environ.update(wanted)
     try:
         settings = [cv2.CAP_PROP_N_THREADS, 1, *((cv2.CAP_PROP_FORMAT, -1) if packets else ())]
         return cv2.VideoCapture(io.BytesIO(content), cv2.CAP_FFMPEG, settings)
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in wanted:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextlib.contextmanager
