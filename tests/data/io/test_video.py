@@ -11,9 +11,8 @@ import pytest
 
 from tests.data.dicom_files import jpeg
 from tests.data.io.videos import avi, grey_loop, shown, stream, uncompressed, written
-from usvit.data.io import BadImage, PictureFile, decode, read_image
+from usvit.data.io import BadImage, PictureFile, decode, read_image, video_process
 from usvit.data.io import video as video_module
-from usvit.data.io import video_process
 from usvit.data.io.video_process import read_video
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="FFmpeg's log cannot be read")
@@ -47,7 +46,7 @@ def test_h264_and_hevc_without_loss_show_each_frame_once_in_its_order_and_range(
     seen, wanted = frames_of(stream(name)), shown(n_frames, full_range="full" in name)
     assert seen.shape == wanted.shape
     error = wanted - seen
-    assert 0 <= error.min() and error.max() < (1e-9 if "full" in name else 1)
+    assert error.min() >= 0 and error.max() < (1e-9 if "full" in name else 1)
     assert (seen[..., 0] == seen[..., 1]).all() and (seen[..., 0] == seen[..., 2]).all()
 
 
@@ -105,7 +104,11 @@ def test_frames_are_the_same_in_any_order_and_in_each_process(tmp_path):
     with pytest.raises(BadImage) as caught:
         read_image(path)
     assert caught.value.code == "several_frames"
-    assert [value is None for value in read_video(path, path.read_bytes(), "mov", 5)] == [False, *[True] * 5, *[False] * 2]
+    assert [value is None for value in read_video(path, path.read_bytes(), "mov", 5)] == [
+        False,
+        *[True] * 5,
+        *[False] * 2,
+    ]
 
 
 @pytest.mark.slow
@@ -237,7 +240,10 @@ def test_nothing_inside_a_video_opens_another_file_or_an_address(tmp_path):
         threading.Thread(target=serve, daemon=True).start()
         address = f"http://127.0.0.1:{server.getsockname()[1]}/a.mp4"
         for target in (address, f"file:{tmp_path}/secret.mp4", f"subfile,,start,0,end,0,,:{tmp_path}/secret.mp4"):
-            for text in (f"#EXTM3U\n#EXTINF:10,\n{target}\n#EXT-X-ENDLIST\n", f"ffconcat version 1.0\nfile '{target}'\n"):
+            for text in (
+                f"#EXTM3U\n#EXTINF:10,\n{target}\n#EXT-X-ENDLIST\n",
+                f"ffconcat version 1.0\nfile '{target}'\n",
+            ):
                 for demuxer in ("mov", "avi", "matroska", "mpeg", "mpegvideo", "mpegts", "h264", "hevc"):
                     *_, last = read_video(tmp_path / "a", text.encode(), demuxer, 0)
                     assert isinstance(last, BadImage)

@@ -52,7 +52,9 @@ PICTURE_FORMATS = (
     PictureFormat("MPEG", "", (".mpg", ".mpeg"), rb"\0\0\x01\xba", has_frames=True, demuxer="mpeg"),
 )
 IMAGE_SUFFIXES = frozenset(suffix for one in PICTURE_FORMATS for suffix in one.suffixes)
-"""Suffixes of all picture formats, in lower case."""
+"""Suffixes of all formats, in lower case."""
+STILL_SUFFIXES = frozenset(suffix for one in PICTURE_FORMATS if not one.demuxer for suffix in one.suffixes)
+"""Those of pictures alone, without videos."""
 PICTURE_NAMES = ", ".join(one.name for one in PICTURE_FORMATS)
 """The formats for help and errors."""
 

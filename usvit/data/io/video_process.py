@@ -63,13 +63,16 @@ def read_video(path: Path, content: bytes, demuxer: str, first: int) -> Iterator
         yield n_frames
         capture = _open(content, demuxer, codec, packets=layout is not None)
         shape = None
+        # The container may still hold a part of the last packet, which some decoders take for a whole one.
+        is_cut = demuxer == "avi" and int.from_bytes(content[4:8], "little") + 8 > len(content)
         for number in range(n_frames):
             with _complaints() as complaints:
                 found, pixels = (capture.grab(), None) if number < first else capture.read()
             if found and pixels is not None and layout is not None:
                 pixels = layout.pixels(pixels)
-            if not found or complaints or (pixels is None and number >= first):
-                code = "truncated" if b"premature" in b"".join(complaints) else "damaged"
+            ends = is_cut and number == n_frames - 1
+            if ends or not found or complaints or (pixels is None and number >= first):
+                code = "truncated" if ends or b"premature" in b"".join(complaints) else "damaged"
                 reason = f"it is damaged or truncated: frame {number} or one before it cannot be decoded without errors"
                 raise BadImage(path, reason, code)
             if pixels is None:
