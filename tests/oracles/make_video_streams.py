@@ -1,8 +1,8 @@
 """Make ``video_streams.json``: H.264 and HEVC without loss, which no encoder that usvit may depend on writes.
 
 It runs in an environment with PyAV, whose wheels hold x264 and x265 (GPL; they are neither a dependency nor in the
-result): ``python -m tests.oracles.make_video_streams``. The pixels are the formula ``luma``, so tests need no decoder to
-know them.
+result): ``python -m tests.oracles.make_video_streams``. The pixels are the formula ``luma``, so tests need no decoder
+to know them.
 """
 
 import base64

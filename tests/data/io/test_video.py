@@ -104,11 +104,8 @@ def test_frames_are_the_same_in_any_order_and_in_each_process(tmp_path):
     with pytest.raises(BadImage) as caught:
         read_image(path)
     assert caught.value.code == "several_frames"
-    assert [value is None for value in read_video(path, path.read_bytes(), "mov", 5)] == [
-        False,
-        *[True] * 5,
-        *[False] * 2,
-    ]
+    late = [value is None for value in read_video(path, path.read_bytes(), "mov", 5)]
+    assert late == [False, *[True] * 5, *[False] * 2]
 
 
 @pytest.mark.slow
@@ -240,10 +237,8 @@ def test_nothing_inside_a_video_opens_another_file_or_an_address(tmp_path):
         threading.Thread(target=serve, daemon=True).start()
         address = f"http://127.0.0.1:{server.getsockname()[1]}/a.mp4"
         for target in (address, f"file:{tmp_path}/secret.mp4", f"subfile,,start,0,end,0,,:{tmp_path}/secret.mp4"):
-            for text in (
-                f"#EXTM3U\n#EXTINF:10,\n{target}\n#EXT-X-ENDLIST\n",
-                f"ffconcat version 1.0\nfile '{target}'\n",
-            ):
+            playlist = f"#EXTM3U\n#EXTINF:10,\n{target}\n#EXT-X-ENDLIST\n"
+            for text in (playlist, f"ffconcat version 1.0\nfile '{target}'\n"):
                 for demuxer in ("mov", "avi", "matroska", "mpeg", "mpegvideo", "mpegts", "h264", "hevc"):
                     *_, last = read_video(tmp_path / "a", text.encode(), demuxer, 0)
                     assert isinstance(last, BadImage)

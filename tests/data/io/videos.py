@@ -7,8 +7,11 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from pydicom.encaps import encapsulate
+from pydicom.uid import UID
 
 from tests.conftest import REPOSITORY
+from tests.data.dicom_files import Kind, as_bytes, dataset
 from tests.oracles.make_video_streams import luma
 
 _STREAMS = json.loads((REPOSITORY / "tests" / "oracles" / "video_streams.json").read_text())
@@ -64,3 +67,14 @@ def uncompressed(frames: np.ndarray) -> bytes:
     rows = np.zeros((n_frames, height, -(-width * 3 // 4) * 4), np.uint8)
     rows[:, :, : width * 3] = frames[:, ::-1, :, ::-1].reshape(n_frames, height, -1)
     return avi([one.tobytes() for one in rows], b"\0\0\0\0", height, width)
+
+
+def encapsulated(video: bytes, syntax: str, frames: int, shape: tuple[int, int] = (50, 66), parts: int = 1) -> bytes:
+    """A DICOM file of a video in ``parts`` fragments."""
+    data = dataset(Kind("YBR_PARTIAL_420", 8), frames, UID(syntax), *shape)
+    data.NumberOfFrames = frames
+    step = -(-len(video) // parts) // 2 * 2 + 2
+    pieces = [video[start : start + step] for start in range(0, len(video), step)]
+    data.add_new("PixelData", "OB", encapsulate(pieces, has_bot=False))
+    data["PixelData"].is_undefined_length = True
+    return as_bytes(data)

@@ -1,4 +1,7 @@
-"""The formats of pictures and videos that usvit reads: this table is the only list; suffixes, help and errors are made from it."""
+"""The formats of pictures and videos that usvit reads.
+
+This table is the only list; suffixes, help and errors are made from it.
+"""
 
 import re
 from dataclasses import dataclass

@@ -29,21 +29,16 @@ SERIES_DESCRIPTION = "usvit overlays - RESEARCH USE ONLY"
 _DERIVATION = "B-mode region with the scores of a neural network underneath{}. Research use only; not a medical device."
 _SALIENCY = ", its saliency blended in"
 """Part of the derivation description, if saliency is drawn."""
-_JPEG, _JPEG_2000, _JPEG_LS, _MPEG_2 = "ISO_10918_1", "ISO_15444_1", "ISO_14495_1", "ISO_13818_2"
+_JPEG, _JPEG_2000, _JPEG_LS = "ISO_10918_1", "ISO_15444_1", "ISO_14495_1"
+_MPEG_2, _H264 = "ISO_13818_2", "ISO_14496_10"
 _LOSSY = {
     "1.2.840.10008.1.2.4.50": _JPEG,
     "1.2.840.10008.1.2.4.51": _JPEG,
     "1.2.840.10008.1.2.4.81": _JPEG_LS,
     JPEG2000: _JPEG_2000,
     "1.2.840.10008.1.2.4.203": "ISO_15444_15",
-    **{
-        syntax: "ISO_23008_2"
-        if syntax in (HEVCMP51, HEVCM10P51)
-        else "ISO_14496_10"
-        if syntax >= MPEG4HP41
-        else _MPEG_2
-        for syntax in MPEGTransferSyntaxes
-    },
+    **{syntax: _MPEG_2 if syntax < MPEG4HP41 else _H264 for syntax in MPEGTransferSyntaxes},
+    **dict.fromkeys((HEVCMP51, HEVCM10P51), "ISO_23008_2"),
 }
 _METHODS = {*_LOSSY.values()}
 

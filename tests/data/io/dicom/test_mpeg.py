@@ -3,24 +3,10 @@
 import numpy as np
 import pytest
 from pydicom import uid
-from pydicom.encaps import encapsulate
 
-from tests.data.dicom_files import Kind, as_bytes, dataset
-from tests.data.io.videos import grey_loop, shown, stream, written
+from tests.data.io.videos import encapsulated, grey_loop, shown, stream, written
 from usvit.data.io import BadImage, DicomFile
 from usvit.data.io.dicom import mpeg
-
-COLOURS = Kind("YBR_PARTIAL_420", 8)
-
-
-def encapsulated(video: bytes, syntax: str, frames: int, shape: tuple[int, int] = (50, 66), parts: int = 1) -> bytes:
-    data = dataset(COLOURS, frames, uid.UID(syntax), *shape)
-    data.NumberOfFrames = frames
-    step = -(-len(video) // parts) // 2 * 2 + 2
-    pieces = [video[start : start + step] for start in range(0, len(video), step)]
-    data.add_new("PixelData", "OB", encapsulate(pieces, has_bot=False))
-    data["PixelData"].is_undefined_length = True
-    return as_bytes(data)
 
 
 def frames_of(content: bytes) -> np.ndarray:

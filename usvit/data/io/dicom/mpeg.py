@@ -26,7 +26,8 @@ def open_video(header: Header, pixels: PixelElement, layout: Layout) -> VideoFra
     """Open the video of a file; all fragments together are one stream.
 
     Raises:
-        BadImage: The stream is ``truncated``, ``damaged`` or ``too_large``, or holds fewer frames than the header claims.
+        BadImage: The stream is ``truncated``, ``damaged`` or ``too_large``, or holds fewer frames than the header
+            claims.
     """
     (fragments,) = find_frames(header, pixels, 1)
     if sum(fragment.length for fragment in fragments) > MOST_BYTES:
