@@ -21,6 +21,7 @@ FAILURES = {
     "damaged": "its content contradicts itself or cannot be decoded",
     "too_large": "it would unpack to far more than an image needs (a decompression bomb?)",
     "unsupported_syntax": "its transfer syntax cannot be decoded here",
+    "unsupported_codec": "its video codec is not decoded here; convert it to H.264 in MP4, or to multi-frame DICOM",
     "unsupported_pixels": "its kind of pixels (photometric interpretation, bit depth) is not supported",
     "unknown_range": "it does not state the range of its grey values, and none can be assumed",
     "several_frames": "it holds several pictures, and none was chosen",

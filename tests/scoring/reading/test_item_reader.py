@@ -17,9 +17,11 @@ from PIL import Image
 from pydicom import dcmread
 from pydicom.dataset import Dataset
 from pydicom.encaps import encapsulate
+from pydicom.uid import MPEG4HP41
 
 from tests.conftest import REPOSITORY
 from tests.data.conftest import save, speckle, write_dicom
+from tests.data.io.videos import encapsulated, stream
 from usvit.data.audit.flags import pixel_flags
 from usvit.data.audit.frame_quality import quality
 from usvit.data.datasets.manifest import build_manifest
@@ -438,6 +440,24 @@ def test_without_a_known_tissue_region_a_thumbnail_must_be_asked_for(tmp_path):
     said = write_dicom(tmp_path / "b", smooth, BurnedInAnnotation="YES")
     for asked, shown in (({"pictures": True}, False), ({"keep_words": True}, True)):
         assert (outcome(said, thumbnail_side=90, **asked)[1].thumbnail is not None) is shown
+
+
+@pytest.mark.slow
+def test_a_loop_gives_the_same_frames_as_a_video_as_dicom_and_in_an_archive(tmp_path):
+    video = stream("h264.mp4")
+    (tmp_path / "a").write_bytes(video)
+    (tmp_path / "b").write_bytes(encapsulated(video, MPEG4HP41, 7))
+    archive(tmp_path / "c.zip", {"x/a": video})
+    found = [
+        outcome(tmp_path / "a", frames="every:3"),
+        outcome(tmp_path / "b", frames="every:3"),
+        outcome(tmp_path / "c.zip", member="x/a", frames="every:3"),
+    ]
+    for facts, *frames in found:
+        assert facts.n_frames == 7 and [frame.number for frame in frames] == [0, 3, 6]
+    assert len({tuple(frame.pixel_sha256 for frame in frames) for _, *frames in found}) == 1
+    (tmp_path / "a").write_bytes(video[:200])
+    assert failed(tmp_path / "a") in ("damaged", "truncated")
 
 
 def test_every_frame_of_an_animation_is_scored(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from tests.data.conftest import blob, save, speckle, write_csv, write_dicom, write_sheet
+from tests.data.io.videos import uncompressed
 from usvit.data.datasets.cards import DataCard, load_card
 from usvit.data.datasets.identities import Identities
 from usvit.data.datasets.locate import open_dataset
@@ -105,10 +106,12 @@ def test_one_file_may_serve_several_rows_by_its_frames(root):
     assert [(record.image_id, record.frame) for record in records] == [("loop#1", 1), ("loop#3", 3)]
 
 
-@pytest.mark.parametrize("name", ["loop.dcm", "loop.gif"])
+@pytest.mark.parametrize("name", ["loop.dcm", "loop.gif", pytest.param("loop.avi", marks=pytest.mark.slow)])
 def test_frames_are_chosen_by_the_table_and_never_taken_without_being_chosen(root, name):
     if name == "loop.dcm":
         write_dicom(root / name, pixels=np.stack([speckle(seed) for seed in (60, 61)]))
+    elif name == "loop.avi":
+        (root / name).write_bytes(uncompressed(np.repeat(np.stack([speckle(60), speckle(61)])[..., None], 3, axis=3)))
     else:
         frames = [Image.fromarray(speckle(seed)) for seed in (60, 61)]
         frames[0].save(root / name, save_all=True, append_images=frames[1:])
