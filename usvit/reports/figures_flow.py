@@ -13,10 +13,10 @@ from usvit.records import FlowStep
 from usvit.reports.flow import Flow, FlowEnd
 from usvit.wording import plural
 
-WIDTH = 4.6
+WIDTH = 4.4
 """Width in inches; so are all lengths below."""
-_MAIN, _SIDE, _LINE, _PAD, _GAP = 2.0, 2.1, 0.155, 0.07, 0.26
-_CHARACTER = 0.066
+_MAIN, _SIDE, _LINE, _PAD, _GAP = 1.9, 2.1, 0.155, 0.07, 0.3
+_CHARACTER = 0.062
 """Mean width of a character of 8 points."""
 
 
@@ -40,17 +40,20 @@ def flow_plot(flow: Flow) -> Plot:
         for kept, aside in rows:
             _box(axes, middle - _MAIN / 2, y, _MAIN, kept, pens.ink, pens)
             y += _height(kept)
-            _arrow(axes, (middle, y), (middle, y + _gap(aside)), pens)
+            if (kept, aside) != rows[-1]:
+                _arrow(axes, (middle, y), (middle, y + _gap(aside)), pens)
             if aside:
                 top = y + (_gap(aside) - _height(aside)) / 2
                 _arrow(axes, (middle, y + _gap(aside) / 2), (WIDTH - _SIDE, y + _gap(aside) / 2), pens)
                 _box(axes, WIDTH - _SIDE, top, _SIDE, aside, pens.muted, pens)
             y += _gap(aside)
-        if len(bottom) > 1:
-            centres = [k * (across + 0.1) + across / 2 for k in range(len(bottom))]
-            axes.plot([min(middle, centres[0]), max(middle, centres[-1])], [y, y], color=pens.ink, linewidth=0.8)
-        for k, lines in enumerate(bottom):
-            _box(axes, k * (across + 0.1), y, across, lines, pens.series[k], pens, width=1.6)
+        centres = [k * (across + 0.1) + across / 2 for k in range(len(bottom))]
+        fork = y - _GAP / 2
+        axes.plot([middle, middle], [y - _GAP, fork], color=pens.ink, linewidth=0.8)
+        axes.plot([min(middle, *centres), max(middle, *centres)], [fork, fork], color=pens.ink, linewidth=0.8)
+        for k, (lines, centre) in enumerate(zip(bottom, centres, strict=True)):
+            _arrow(axes, (centre, fork), (centre, y), pens)
+            _box(axes, centre - across / 2, y, across, lines, pens.series[k], pens, width=1.6)
         return figure
 
     legend = [

@@ -89,7 +89,7 @@ def flow_of_scores(summary: SummaryRecord) -> Flow:
     )
     results = (
         ("called positive", counts.frames_positive),
-        ("called not positive", counts.frames_negative),
+        ("called negative", counts.frames_negative),
         ("without a decision", counts.frames_undecided),
     )
     remark = "Images are frames; a file of which nothing could be read counts as one."
@@ -107,10 +107,11 @@ def _trained(
     data, skipped = record.data, len(record.data.skipped or [])
     if manifest is not None and "exclude_reason" in manifest:
         table, why = manifest, np.array([kind_of_exclusion(one) for one in manifest["exclude_reason"]], dtype=object)
-    else:  # only numbers are known
+    else:  # of those left out, only the reasons are known
+        used = pd.DataFrame(index=range(data.n_images or metrics.n_images)) if manifest is None else manifest
         kinds = [kind_of_exclusion(one.reason) for one in data.excluded or []]
-        n_used = data.n_images or metrics.n_images
-        table, why = pd.DataFrame(index=range(n_used + len(kinds))), np.array([""] * n_used + kinds, dtype=object)
+        table = pd.concat([used, pd.DataFrame(index=range(len(kinds)))], ignore_index=True)
+        why = np.array([""] * len(used) + kinds, dtype=object)
     first, *others = flow_steps(
         table, why, found="Found", kept="Included", order=[*EXCLUSION_KINDS.values(), OTHER_EXCLUSION]
     )
@@ -148,10 +149,9 @@ def _flow(
 ) -> Flow:
     FlowRecord(of="images", steps=list(steps))  # it adds up
     ends, rule = _ends(metrics)
-    unit = (
-        {"frame": "image", "item": "file"}.get(metrics.external.unit, metrics.external.unit) if metrics.external else ""
-    )
-    return Flow(steps, ends, metrics.positive_class, rule, labels, remark, unit or "image")
+    unit: str = metrics.external.unit if metrics.external else "frame"
+    unit = {"frame": "image", "item": "file"}.get(unit, unit)
+    return Flow(steps, ends, metrics.positive_class, rule, labels, remark, unit)
 
 
 def _ends(metrics: MetricsRecord) -> tuple[tuple[FlowEnd, ...], str]:
@@ -162,11 +162,8 @@ def _ends(metrics: MetricsRecord) -> tuple[tuple[FlowEnd, ...], str]:
     frozen = next((one for one in metrics.operating_points if one.rule.startswith("frozen") and one.pooled), None)
     if frozen is not None and frozen.pooled is not None:
         found = frozen.pooled
-        pairs = [
-            (positive, found.true_positive, found.false_negative),
-            (rest, found.false_positive, found.true_negative),
-        ]
-        return tuple(_end(*one) for one in pairs), rule_words(frozen.rule)
+        of_positive = _end(positive, found.true_positive, found.false_negative)
+        return (of_positive, _end(rest, found.false_positive, found.true_negative)), rule_words(frozen.rule)
     names, counts = metrics.confusion.labels, np.array(metrics.confusion.counts)
     k = names.index(positive)
     called = {name: (int(row[k]), int(row.sum() - row[k])) for name, row in zip(names, counts, strict=True)}
@@ -178,7 +175,7 @@ def _ends(metrics: MetricsRecord) -> tuple[tuple[FlowEnd, ...], str]:
 
 
 def _end(name: str, positive: int, negative: int) -> FlowEnd:
-    return FlowEnd(name, positive + negative, (("called positive", positive), ("called not positive", negative)))
+    return FlowEnd(name, positive + negative, (("called positive", positive), ("called negative", negative)))
 
 
 def prevalence_sentence(metrics: MetricsRecord) -> str | None:

@@ -5,6 +5,8 @@ from usvit.records import FlowStep, MetricsRecord
 from usvit.reports.flow import Flow
 from usvit.wording import capitalized, listed
 
+_Rows = list[doc.TableRow | tuple[doc.Cell, ...]]
+
 
 def flow_section(metrics: MetricsRecord, flow: Flow, plot: doc.Plot | None = None) -> doc.DocumentSection:
     """Build the section of the flow diagram and of the prevalence; without ``plot``, of their tables."""
@@ -18,23 +20,19 @@ def flow_blocks(flow: Flow, plot: doc.Plot | None) -> list[doc.Block]:
     caption = "Each number of what is kept is that of the row above, less what was left out."
     if n_units:
         caption += f" Of {listed(f'{unit}s' for unit in n_units)}, those with no image left count as left out."
-    rows: list[doc.TableRow | tuple[doc.Cell, ...]] = [
-        (_name(one), one.n, *(_number(_of(one, unit)) for unit in n_units)) for one in flow.steps
-    ]
+    rows: _Rows = [(_name(one), one.n, *(_number(_of(one, unit)) for unit in n_units)) for one in flow.steps]
     heads = doc.numbers("Images", *(f"{unit}s".capitalize() for unit in n_units))
     blocks: list[doc.Block] = []
     if plot is not None:
         blocks.append(doc.Figure(plot, f"Flow diagram, after STARD. Positive: {flow.positive}. {flow.remark}".rstrip()))
     blocks.append(doc.Table("Flow of images", ["Step", *heads], rows, f"{caption} {flow.remark}".rstrip()))
-    ends: list[doc.TableRow | tuple[doc.Cell, ...]] = [
-        (one.name, one.n, *(n for _, n in one.results)) for one in flow.ends
-    ]
+    ends: _Rows = [(one.name, one.n, *(n for _, n in one.results)) for one in flow.ends]
     units = {"study": "studies"}.get(flow.unit, f"{flow.unit}s")
     heads = doc.numbers(capitalized(units), *(capitalized(said) for said, _ in flow.ends[0].results))
     said = f"Called {flow.positive} (positive) or not, by {flow.decided_by}. The figures count {units}."
     blocks.append(doc.Table("Test predictions", ["Class", *heads], ends, said))
     if flow.labels:
-        own: list[doc.TableRow | tuple[doc.Cell, ...]] = [(_name(one), one.n) for one in flow.labels]
+        own: _Rows = [(_name(one), one.n) for one in flow.labels]
         said = "Labels that match no scored file are not in the flow of images."
         blocks.append(doc.Table("Flow of labels", ["Step", *doc.numbers("Labels")], own, said))
     return blocks
@@ -45,16 +43,14 @@ def _prevalence(metrics: MetricsRecord) -> list[doc.Block]:
         return []
     positive, external = metrics.positive_class, metrics.external
     row = {"item": "file", "study": "study", "patient": "patient"}.get(external.unit, "image") if external else "image"
-    rows: list[doc.TableRow | tuple[doc.Cell, ...]] = []
+    rows: _Rows = []
     for one in metrics.prevalence:
         unit = row if one.unit == "image" else one.unit
         rows.append((f"Per {unit}", one.n, one.n_positive, one.share, one.n_images_without_id))
     known = {one.unit for one in metrics.prevalence}
-    said = (
-        f"Share of {positive} among the tested images, with 95 % intervals that count groups. A lesion or patient is "
-    )
-    said += f"{positive} if one of its images is. PPV, NPV, calibration and decision curve on this page hold for the "
-    said += f"prevalence per {row}."
+    said = f"Share of {positive} among the tested images, with 95 % intervals that count groups. A lesion or patient "
+    said += f"is {positive} if one of its images is. PPV, NPV, calibration and decision curve hold for the prevalence "
+    said += f"per {row}, unless they say otherwise."
     absent = [unit for unit in ("lesion", "patient") if unit not in known]
     if absent:
         said += f" There is none per {' or '.join(absent)}: no image says to which {' or '.join(absent)} it belongs."
