@@ -95,10 +95,15 @@ def test_what_users_write_is_never_a_template():
 def test_answers_are_read(tmp_path):
     path = tmp_path / "answers.yaml"
     path.write_text(
-        "summary: A study.\nlimits: [One hospital.]\nwatts: 65\nclaim_2024: {5: Retrospective.}\ntripod_ai: {3c: 12}\nstard_ai: {40b: Yes.}\n"
+        "summary: A study.\nlimits: [One hospital.]\nwatts: 65\nclaim_2024: {5: Retrospective.}\n"
+        "tripod_ai: {3c: 12}\nstard_ai: {40b: Yes.}\n"
     )
     answers = read_answers(path)
-    assert answers.items == {"claim_2024": {"5": "Retrospective."}, "tripod_ai": {"3c": "12"}, "stard_ai": {"40b": "Yes."}}
+    assert answers.items == {
+        "claim_2024": {"5": "Retrospective."},
+        "tripod_ai": {"3c": "12"},
+        "stard_ai": {"40b": "Yes."},
+    }
     assert (answers.summary, answers.limits, answers.watts) == ("A study.", ("One hospital.",), 65)
     path.write_text("")
     assert read_answers(path) == Answers()

@@ -83,7 +83,7 @@ def flow_of_scores(summary: SummaryRecord) -> Flow:
     ]
     n = counts.frames_scored
     steps = (
-        FlowStep(what="Found", left_out=False, n=n + counts.failures),
+        FlowStep(what="Found", left_out=False, n=n + sum(one.n for one in failed)),
         *failed,
         FlowStep(what="Scored", left_out=False, n=n),
     )

@@ -55,7 +55,7 @@ def _prevalence(metrics: MetricsRecord) -> list[doc.Block]:
     if absent:
         said += f" There is none per {' or '.join(absent)}: no image says to which {' or '.join(absent)} it belongs."
     heads = doc.numbers("Number", capitalized(positive), "Prevalence") + doc.numbers("Images without id", detail=True)
-    return [doc.Table("Prevalence by unit", ["Unit", *heads], rows, said)]
+    return [doc.Paragraph(said), doc.Table("Prevalence by unit", ["Unit", *heads], rows)]
 
 
 def _name(step: FlowStep) -> str:
