@@ -238,14 +238,14 @@ def test_videos_are_scored_by_frames_as_multi_frame_dicom_is(score, tmp_path):
     (folder / "a.mp4").write_bytes(stream("h264.mp4"))
     (folder / "IM1").write_bytes(encapsulated(stream("h264.h264"), MPEG4HP41, 7))
     (folder / "b.avi").write_bytes(written(tmp_path / "b.avi", "HFYU", grey_loop(2)))
-    assert score("--input", folder, "--frames", "every:3", "--sr", out="loops").code == 3
-    table = pd.read_csv(tmp_path / "loops" / "scores.csv")
+    assert score("--input", folder, "--frames", "every:3", "--sr", out="scored").code == 3
+    table = pd.read_csv(tmp_path / "scored" / "scores.csv")
     assert [*table["frame"]] == [0, 3, 6] * 2 and set(table["n_frames"]) == {7}
     dicom, video = table[table["kind"] == "dicom"], table[table["kind"] == "picture"]
     assert [*dicom["pixel_sha256"]] == [*video["pixel_sha256"]]
     assert [*dicom["prob_malignant"]] == [*video["prob_malignant"]]
-    assert [*pd.read_csv(tmp_path / "loops" / "failures.csv")["code"]] == ["unsupported_codec"]
-    (report,) = (tmp_path / "loops").rglob("*.dcm")
+    assert [*pd.read_csv(tmp_path / "scored" / "failures.csv")["code"]] == ["unsupported_codec"]
+    (report,) = (tmp_path / "scored").rglob("*.dcm")
     text = str(pydicom.dcmread(report))
     assert "1.2.3.4" in text and "Referenced Frame Number" in text
     again = score("--input", folder / "a.mp4", "--frames", "every:3", out="again")

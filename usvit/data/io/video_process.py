@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import cv2
 
@@ -67,7 +68,7 @@ def read_video(path: Path, content: bytes, demuxer: str, first: int) -> Iterator
         is_cut = demuxer == "avi" and int.from_bytes(content[4:8], "little") + 8 > len(content)
         for number in range(n_frames):
             with _complaints() as complaints:
-                found, pixels = (capture.grab(), None) if number < first else capture.read()
+                found, pixels = _next(capture, number >= first)
             if found and pixels is not None and layout is not None:
                 pixels = layout.pixels(pixels)
             ends = is_cut and number == n_frames - 1
@@ -80,11 +81,19 @@ def read_video(path: Path, content: bytes, demuxer: str, first: int) -> Iterator
                 continue
             if (shape := shape or pixels.shape) != pixels.shape:
                 raise _changes(path)
-            yield cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+            yield cast(UInt8, cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
     except cv2.error:
         yield BadImage(path, "it is damaged or truncated (its frames)")
     except BadImage as error:
         yield error
+
+
+def _next(capture: cv2.VideoCapture, wanted: bool) -> tuple[bool, UInt8 | None]:
+    """Decode a frame; return whether there is one, and its pixels, blue first, if they are wanted."""
+    if not wanted:
+        return capture.grab(), None
+    found, pixels = capture.read()
+    return found, cast(UInt8, pixels) if found else None
 
 
 @dataclass(frozen=True)
@@ -175,7 +184,8 @@ def _open(content: bytes, demuxer: str, codec: str | None, packets: bool = False
     os.environ.update(wanted)
     try:
         settings = [cv2.CAP_PROP_N_THREADS, 1, *((cv2.CAP_PROP_FORMAT, -1) if packets else ())]
-        return cv2.VideoCapture(io.BytesIO(content), cv2.CAP_FFMPEG, settings)
+        stream: Any = io.BytesIO(content)  # OpenCV wraps any stream of Python; its annotations do not say so
+        return cv2.VideoCapture(stream, cv2.CAP_FFMPEG, settings)
     finally:
         for name in wanted:
             del os.environ[name]
