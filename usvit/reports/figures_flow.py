@@ -71,7 +71,8 @@ def _rows(steps: Sequence[FlowStep]) -> list[tuple[list[str], list[str]]]:
     for left_out, several in itertools.groupby(steps, key=lambda step: step.left_out):
         own = list(several)
         if left_out:
-            lines = [f"Left out: {sum(one.n for one in own):,}"]
+            title = "Not tested" if any(one.what.startswith("used for") for one in own) else "Left out"
+            lines = [f"{title}: {sum(one.n for one in own):,}"]
             for one in own:
                 patients = f" (all images of {plural(one.n_patients, 'patient')})" if one.n_patients else ""
                 lines += _wrapped(f"{one.n:,} {one.what}{patients}", _SIDE)

@@ -25,7 +25,14 @@ def flow_blocks(flow: Flow, plot: doc.Plot | None) -> list[doc.Block]:
     blocks: list[doc.Block] = []
     if plot is not None:
         blocks.append(doc.Figure(plot, f"Flow diagram, after STARD. Positive: {flow.positive}. {flow.remark}".rstrip()))
-    blocks.append(doc.Table("Flow of images", ["Step", *heads], rows, f"{caption} {flow.remark}".rstrip()))
+    blocks.append(
+        doc.Table(
+            "Flow of images",
+            ["Step", *heads],
+            rows,
+            caption if plot is not None else f"{caption} {flow.remark}".rstrip(),
+        )
+    )
     ends: _Rows = [(one.name, one.n, *(n for _, n in one.results)) for one in flow.ends]
     units = {"study": "studies"}.get(flow.unit, f"{flow.unit}s")
     heads = doc.numbers(capitalized(units), *(capitalized(said) for said, _ in flow.ends[0].results))
