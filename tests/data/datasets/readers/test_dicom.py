@@ -106,10 +106,10 @@ def test_a_row_may_name_the_instance(root):
 
 
 def test_a_patient_of_the_table_goes_before_that_of_the_file(root):
-    rows = [["A/IM0", "benign", "P1"], ["A/IM00.dcm", "benign", "MRN-1"], ["B/IM1", "benign", ""]]
-    rows += [["B/IM10.dcm", "malignant", "P1"], ["C/IM2", "malignant", "P2"], ["C/IM20.dcm", "malignant", "P2"]]
+    rows = [["A/IM0", "benign", "P1"], ["A/IM00.dcm", "benign", "P1"], ["B/IM1", "benign", ""]]
+    rows += [["B/IM10.dcm", "malignant", "MRN-1"], ["C/IM2", "malignant", "P2"], ["C/IM20.dcm", "malignant", "P2"]]
     write_csv(root / "labels.csv", [["path", "label", "patient_id"], *rows])
-    assert [record.patient_id for record in opened(root)] == ["P1", "MRN-1", "MRN-1", "P1", "P2", "P2"]
+    assert [record.patient_id for record in opened(root)] == ["P1", "P1", "MRN-1", "MRN-1", "P2", "P2"]
 
 
 @pytest.mark.parametrize(
