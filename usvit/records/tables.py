@@ -70,6 +70,9 @@ class ScoreRow(CsvRow):
     instance_id: Text | None = key("Pseudonym of the SOP instance.")
     study_id: Text | None = key("Pseudonym of the study.")
     patient_id: Text | None = key("Pseudonym of the patient.")
+    side: Literal["left", "right"] | None = optional(
+        "Breast that the frame shows, by its laterality in DICOM; the column exists only if a frame states it."
+    )
     kind: Literal["dicom", "picture"]
     n_frames: Annotated[int, Field(ge=1)] = key("Frames of the file, scored or not.")
     decision: Text | None = key("The positive class, 'not' and the positive class, or empty.")
