@@ -51,7 +51,7 @@ class Pseudonyms:
     The letter keeps spreadsheets and CSV readers from reading ``1234567890123456`` or ``12e3456789012345`` as a number.
     62.6 bits remain: of 140,000 jobs of 10 million files each, one has two files with the same id (birthday bound).
 
-    Files, instances, studies and patients have separate domains: the same text gives four different ids.
+    Files, instances, studies, lesions and patients have separate domains: the same text gives five different ids.
     """
 
     def __init__(self, key: bytes, warning: str | None = None):
@@ -106,8 +106,12 @@ class Pseudonyms:
         return self._of("instance", uid)
 
     def study(self, uid: str) -> str:
-        """Return the pseudonym of a StudyInstanceUID, or of the study in a table of inputs."""
+        """Return the pseudonym of a StudyInstanceUID, or of the study or exam in a table."""
         return self._of("study", uid)
+
+    def lesion(self, lesion_id: str) -> str:
+        """Return the pseudonym of a lesion in a table."""
+        return self._of("lesion", lesion_id)
 
     def patient(self, patient_id: str) -> str:
         """Return the pseudonym of a PatientID."""

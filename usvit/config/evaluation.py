@@ -55,6 +55,12 @@ class ReferenceColumns(Section):
 class Columns(ReferenceColumns):
     """Columns of a table of predictions; a column that is not named has its usual name, if the table has it."""
 
+    lesion: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of the lesion, unique in its data set. (default: ``lesion_id``)"""
+    side: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of the side of the breast, such as left or R. (default: ``side``)"""
+    exam: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of the exam, unique in its data set. (default: ``exam_id``)"""
     prob: Annotated[tuple[str, ...], Option(metavar="[CLASS=]COL")] = ()
     """Column of each class's probability, ``CLASS=COL``; with two classes, one ``COL`` for the positive class.
     (default: ``prob_<class>``)"""

@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.special import softmax
 
 from usvit.config.evaluation import Columns
-from usvit.data.datasets import read_private_sheet
+from usvit.data.datasets import SIDE_WORDS, UNIT_COLUMNS, read_private_sheet, side_of, with_units
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.predictions import (
     COLUMNS,
@@ -92,6 +92,11 @@ def as_predictions(
         table["group_id"] = [f"row:{row + 1}" for row in range(len(raw))]
     table["patient_id"] = [one or None for one in text_of(raw, patient)] if patient is not None else None
     base = pd.DataFrame({"image_id": table["image_id"]})
+    for name, asked in zip(UNIT_COLUMNS, (columns.lesion, columns.side, columns.exam), strict=True):
+        if (column := _optional(raw, asked, name, source)) is not None:
+            cells = text_of(raw, column)
+            values = _sides(base, cells, column, source) if name == "side" else [one or None for one in cells]
+            table |= {name: values} if any(values) else {}
     fold = _optional(raw, columns.fold, "fold", source)
     table["fold"] = np.zeros(len(raw), np.int64) if fold is None else _folds(base, raw, fold, source)
     if "repeat" in raw:
@@ -101,8 +106,9 @@ def as_predictions(
     _refuse_empty(base, label, source, columns.label or "label")
     prob, rounding = _without_rounding(_probabilities(base, raw, label, columns.prob, positive, source))
     said += [rounding] if rounding else []
-    named_columns = [name for name in (*COLUMNS[:-2], "repeat", *COLUMNS[-2:]) if name in table]
-    found = pd.DataFrame(table)[named_columns].assign(**{f"prob_{name}": value for name, value in prob.items()})
+    found = pd.DataFrame(table)
+    named_columns = [name for name in (*with_units(COLUMNS[:-2], found), "repeat", *COLUMNS[-2:]) if name in table]
+    found = found[named_columns].assign(**{f"prob_{name}": value for name, value in prob.items()})
     logits = {name: f"logit_{name}" for name in prob}
     if not columns.prob and set(logits.values()) <= set(raw.columns):
         scores = np.stack([numbers_of(base, raw[one], one, source) for one in logits.values()], axis=1)
@@ -230,6 +236,17 @@ def _without_rounding(prob: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray
         f"Probabilities are rounded to {decimals} decimals and sum to 1 within {off:.2g}; each was divided by the sum."
     )
     return {name: value / total for name, value in prob.items()}, said
+
+
+def _sides(base: pd.DataFrame, cells: Sequence[str], name: str, source: str) -> list[str | None]:
+    sides = [side_of(cell) for cell in cells]
+    for row, (cell, side) in enumerate(zip(cells, sides, strict=True)):
+        if cell and side is None:
+            raise UsvitError(
+                f"{source}: column '{name}' holds a side that is not known, in row {row + 1}, image "
+                f"'{base['image_id'][row]}'. Known are {SIDE_WORDS}. Leave the cell empty if it is unknown."
+            )
+    return sides
 
 
 def _folds(base: pd.DataFrame, raw: pd.DataFrame, name: str, source: str) -> np.ndarray:

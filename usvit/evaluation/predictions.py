@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from usvit.data.datasets import SIDES, UNIT_COLUMNS, contradiction, with_units
 from usvit.errors import UsvitError, unknown
 from usvit.files import read_csv
 from usvit.records.run import MAX_FOLDS
@@ -35,7 +36,8 @@ def predictions_table(
     """Create the predictions table of one fold.
 
     Args:
-        rows: n rows of the manifest, with image_id, group_id, patient_id, dataset and label.
+        rows: n rows of the manifest, with image_id, group_id, patient_id, dataset and label, and those of
+            ``UNIT_COLUMNS`` that the images have.
         logits: (n, K) float, the network's outputs before the softmax.
         classes: K names, in the order of the logits.
         fold: the fold whose model predicted; 0 in a hold-out.
@@ -44,8 +46,9 @@ def predictions_table(
             the table then has no such column.
 
     Returns:
-        n rows: ``COLUMNS`` (and ``repeat`` after the fold), then logit_<class> and prob_<class> in the order of
-        the classes, all float64. The softmax is computed in float64, so figures depend on the table only.
+        n rows: ``COLUMNS`` (``UNIT_COLUMNS`` after the patient, and ``repeat`` after the fold), then logit_<class> and
+        prob_<class> in the order of the classes, all float64. The softmax is computed in float64, so figures depend on
+        the table only.
 
     Raises:
         UsvitError: a logit is not finite, or a label is not one of the classes.
@@ -58,7 +61,7 @@ def predictions_table(
         power = np.exp(logits - logits.max(axis=1, keepdims=True))
         prob = power / power.sum(axis=1, keepdims=True)
 
-    columns: dict[str, object] = {name: rows[name].to_numpy() for name in _ROW_COLUMNS}
+    columns: dict[str, object] = {name: rows[name].to_numpy() for name in with_units(_ROW_COLUMNS, rows)}
     columns |= {"fold": fold} if repeat is None else {"fold": fold, "repeat": repeat}
     columns |= {"part": part if isinstance(part, str) else list(part), "label": rows["label"].to_numpy()}
     columns |= {f"logit_{name}": logits[:, k] for k, name in enumerate(classes)}
@@ -71,7 +74,7 @@ def predictions_table(
 def read_predictions(path: str | Path) -> pd.DataFrame:
     """Read a predictions table that usvit or another tool wrote.
 
-    Ids and labels remain text ('000001', 'normal', 'NA'); an empty patient_id is a missing value. Numbers are read
+    Ids and labels remain text ('000001', 'normal', 'NA'); an empty id of a unit is a missing value. Numbers are read
     bit for bit as they were written. The logit columns are optional; no metric needs them.
 
     Raises:
@@ -81,7 +84,9 @@ def read_predictions(path: str | Path) -> pd.DataFrame:
     table = read_csv(path, what="predictions table")
     _require_columns(table, str(path))
 
-    table["patient_id"] = table["patient_id"].where(table["patient_id"] != "", None)
+    for name in ("patient_id", *UNIT_COLUMNS):
+        if name in table:
+            table[name] = table[name].where(table[name] != "", None)
     for name in table.columns:
         if name.startswith(("logit_", "prob_")):
             table[name] = numbers_of(table, table[name], name, str(path))
@@ -108,7 +113,8 @@ def check_predictions(table: pd.DataFrame, source: str) -> None:
         UsvitError: a column is missing; a logit or probability is not finite; probabilities lie
             outside [0, 1] or do not sum to one within ``SUM_TOLERANCE``; an id is empty; a split or
             label is unknown; a repeat is not an integer or a fold belongs to two repeats; an image is predicted
-            twice in split test (of one repeat, if there are several).
+            twice in split test (of one repeat, if there are several); a side is neither left nor right, or units
+            contradict each other (``usvit.data.datasets.units.contradiction``).
     """
     _require_columns(table, source)
     classes = classes_of(table)
@@ -131,6 +137,8 @@ def check_predictions(table: pd.DataFrame, source: str) -> None:
     off = np.abs(prob.sum(axis=1) - 1) > SUM_TOLERANCE + 1e-12
     _refuse(table, off, source, f"the probabilities do not sum to 1 (within {SUM_TOLERANCE:g})")
 
+    _check_units(table, source)
+
     where, key = "part test", ["dataset", "image_id"]
     if "repeat" in table:
         repeat = repeats_of(table)
@@ -140,6 +148,17 @@ def check_predictions(table: pd.DataFrame, source: str) -> None:
         where, key = "part test of one repeat", [*key, "repeat"]
     test = table.loc[part == "test", key]
     _refuse(test, test.duplicated(), source, f"the image is predicted twice in {where}")
+
+
+def _check_units(table: pd.DataFrame, source: str) -> None:
+    if "side" in table:
+        strange = table["side"].notna() & ~table["side"].isin([*SIDES])
+        _refuse(table, strange, source, f"column 'side' must be {' or '.join(SIDES)}, or empty")
+    if wrong := contradiction(table):
+        images = table["image_id"].iloc[[wrong.first, wrong.second]].tolist()
+        one = wrong.first == wrong.second
+        named = f"the image '{images[0]}'" if one else f"the images '{images[0]}' and '{images[1]}'"
+        raise UsvitError(f"{source}: {named} {wrong.said}.")
 
 
 def repeats_of(table: pd.DataFrame) -> np.ndarray:

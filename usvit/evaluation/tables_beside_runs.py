@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from usvit.config.evaluation import Columns
+from usvit.data.datasets import with_units
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.evaluate_predictions import KEY, Predictions
 from usvit.evaluation.foreign_tables import as_predictions, read_raw, text_of
@@ -54,7 +55,7 @@ def open_beside(path: Path, run: Predictions, columns: Columns) -> Predictions:
     _agreeing(raw, columns.fold, ("fold",), test["fold"], f"{path}: the folds", run.name)
     asked = _asked(columns.prob, run.positive)
     prob = asked if len(asked) > 1 else _named_like_classes(raw, run.classes, words, asked, path)
-    taken = [*KEY, "group_id", "patient_id", "fold", "label"]
+    taken = [*KEY, *with_units(["group_id", "patient_id", "fold", "label"], test)]
     others = [one for one in raw if one not in {*taken, image}]
     whole = pd.concat([test[taken].reset_index(drop=True), raw[others]], axis=1)
     pairs = Columns(prob=tuple(f"{name}={column}" for name, column in prob.items()))

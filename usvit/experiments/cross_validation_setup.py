@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from usvit.config import DataConfig, RunConfig
+from usvit.config.own_table import COLUMN_OPTIONS
 from usvit.data.datasets import Manifest, open_manifest, same_images
 from usvit.data.splits import (
     contamination_warning,
@@ -184,8 +185,7 @@ def _images_in_options(data: DataConfig, roots: Mapping[str, Path]) -> str:
     options = [("--manifest", data.manifest)] if data.manifest else [("--dataset", data.dataset)]
     options += [("--data-root", f"{name}={root}" if name else str(root)) for name, root in roots.items()]
     options += [("--table", data.table), ("--positive", data.positive), ("--keep-list", data.keep_list)]
-    columns = {"path": "--path-col", "label": "--label-col", "patient_id": "--patient-col"}
-    options += [(columns[name], column) for name, column in data.columns.items() if name in columns]
+    options += [(COLUMN_OPTIONS[name], column) for name, column in data.columns.items() if name in COLUMN_OPTIONS]
     return shlex.join(word for name, value in options if value is not None for word in (name, str(value)))
 
 
@@ -246,6 +246,7 @@ def run_record(job: CrossValidationSetup, command: str) -> RunRecord:
         n_images=len(rows),
         n_groups=int(rows.group_id.nunique()),
         class_counts={label: int((rows.label == label).sum()) for label in job.classes},
+        label_level=None if job.manifest.label_level == "image" else job.manifest.label_level,
         grouping={kind: int(kinds.get(kind, 0)) for kind in ("patient", "copies", "image")},
         manifest_sha256=job.manifest.sha256(),
         excluded=[

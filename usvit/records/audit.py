@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Share, Text, key
-from usvit.records.values import SkippedFile
+from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Share, Text, key, optional
+from usvit.records.values import LabelLevel, SkippedFile
 
 FLAGS = [
     "text",
@@ -46,6 +46,18 @@ class KeepCounts(Record):
     dropped: Count
 
 
+class UnitCount(Record):
+    """Lesions, breasts, exams or patients of a data set."""
+
+    n: Count = key("Number of units.")
+    classes: dict[Name, Count] = key(
+        "Units by class. A unit has the positive class if any of its images has it, otherwise the first class that "
+        "occurs."
+    )
+    several_labels: Count = key("Units whose images have more than one label.")
+    images_without: Count = key("Images that have no id of such a unit.")
+
+
 class AuditRecord(FileRecord):
     """Findings of 'usvit data audit'.
 
@@ -69,6 +81,12 @@ class AuditRecord(FileRecord):
         "Data set -> patients with several ids that differ only by case, spaces, leading zeros or a trailing '.0'. The "
         "ids themselves are not written.",
         additionalProperties={"type": "integer", "minimum": 1},
+    )
+    units: dict[LabelLevel, UnitCount] | None = optional(
+        "Unit (lesion, breast, exam, patient) -> its number; only units of which an image has an id."
+    )
+    lesion_label_conflicts: _Groups | None = optional(
+        "Images of each lesion whose images have more than one label; only if an image has a lesion."
     )
     pairs: list[NearDuplicatePair] = key(
         "Every verified pair. Among identical images, each is paired only with the first of them."

@@ -19,6 +19,12 @@ class PhantomSpecRecord(Record):
     scanner: Text | None = optional(
         "Settings of the scanner that all patients share; absent if all are drawn for each patient."
     )
+    views: Count | None = optional(
+        "Largest number of views of a patient; absent, as the next three, for 1 to 3 views of one lesion."
+    )
+    lesions: Count | None = optional("Largest number of lesions of a patient.")
+    exams: Count | None = optional("Largest number of exams of a patient.")
+    sign_views: Count | None = optional("Views of each malignant lesion that show its signs; 0 for all.")
 
 
 class PhantomRecord(FileRecord):

@@ -38,7 +38,7 @@ from usvit.records.base import (
 from usvit.records.model import ContaminationRecord, ExclusionRecord, SourceRecord, TeacherRecord, WeightsRecord
 from usvit.records.run_kinds import KindSchema, known_kind, run_kinds
 from usvit.records.scores import ScoringMember
-from usvit.records.values import SkippedFile
+from usvit.records.values import LabelLevel, SkippedFile
 
 MAX_FOLDS = 10_000
 MAX_CLASSES = 100_000
@@ -83,6 +83,9 @@ class Data(InGivenOrder):
     n_images: Count | None = optional()
     n_groups: Count | None = optional()
     class_counts: dict[str, Count] | None = optional()
+    label_level: LabelLevel | None = optional(
+        "Unit to which the labels belong by the data cards; absent if that is the image."
+    )
     grouping: dict[str, Count] | None = optional(
         "Number of images by the kind of their group: patient, near-duplicates or single image."
     )

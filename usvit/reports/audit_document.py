@@ -55,7 +55,7 @@ def _summary(audit: Audit, review: AuditReview) -> doc.DocumentSection:
     ]
     caption = "Images found in the files, and the number that the data card states."
     heads: list[str | doc.Column] = ["Data set", "Class", *doc.numbers("Found", "Data card")]
-    blocks: list[doc.Block] = [doc.Table("Images by class", heads, rows, caption)]
+    blocks: list[doc.Block] = [doc.Table("Images by class", heads, rows, caption), *_units(audit)]
     if record.card_mismatch:
         blocks += [doc.Note("The files do not agree with the data card:"), doc.Listing(record.card_mismatch)]
     else:
@@ -72,6 +72,12 @@ def _summary(audit: Audit, review: AuditReview) -> doc.DocumentSection:
         ),
         ("Contradicting labels", f"{_groups(record.label_conflicts)} of near-duplicates with more than one label"),
     ]
+    if record.lesion_label_conflicts is not None:
+        said = f"{plural(len(record.lesion_label_conflicts), 'lesion')} whose images have more than one label"
+        if record.lesion_label_conflicts:
+            images = plural(sum(map(len, record.lesion_label_conflicts)), "image")
+            said += f" ({images}; lesion_label_conflicts in audit.json names them)"
+        facts.append(("Labels of lesions", said))
     if len(record.datasets) > 1:
         facts.append(("Shared images", f"{_groups(record.contamination)} of near-duplicates in more than one data set"))
     facts.append(
@@ -88,6 +94,23 @@ def _summary(audit: Audit, review: AuditReview) -> doc.DocumentSection:
     )
     blocks += [doc.Facts(facts), doc.Paragraph(said, small=True)]
     return doc.DocumentSection("Summary", blocks, "summary")
+
+
+def _units(audit: Audit) -> list[doc.Block]:
+    """Return the table of lesions, breasts, exams and patients by class, if images have ids of any."""
+    units, classes = audit.record.units, audit.manifest.classes
+    if not units:
+        return []
+    rows: list[tuple[doc.Cell, ...]] = [
+        (name, *(one.classes[label] for label in classes), one.n, one.several_labels, one.images_without)
+        for name, one in units.items()
+    ]
+    heads: list[str | doc.Column] = ["Unit", *doc.numbers(*classes, "Total", "Several labels", "Images without")]
+    caption = (
+        f"A unit counts as {audit.manifest.positive_class} if any of its images is, otherwise as the first class that "
+        "occurs."
+    )
+    return [doc.Table("Lesions, breasts, exams and patients by class", heads, rows, caption)]
 
 
 def _groups(groups: list[list[str]]) -> str:

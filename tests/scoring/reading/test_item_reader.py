@@ -548,3 +548,10 @@ def test_whatever_bytes_are_damaged_the_answer_is_facts_frames_or_failures(tmp_p
     )
     assert said.returncode == 0, said.stderr[-2000:]
     assert {"read", "damaged", "truncated", "not_an_image"} <= set(said.stdout.split())
+
+
+def test_the_side_of_each_frame_is_that_of_the_header(tmp_path):
+    facts, _ = outcome(write_dicom(tmp_path / "a", speckle(1), ImageLaterality="R"))
+    assert [facts.side(number) for number in (0, 1, 99)] == ["right"] * 3
+    facts, _ = outcome(save(speckle(2), tmp_path / "a.png"))
+    assert facts.side(0) is None

@@ -29,12 +29,32 @@ def phantom(
             metavar="SETTING=VALUE,...",
         ),
     ] = "",
+    views: Annotated[
+        int,
+        typer.Option(
+            help="Largest number of views of a patient, up to 20; the table then names lesions, sides and exams. "
+            "(default: 3, without these)",
+            metavar="N",
+            show_default=False,
+        ),
+    ] = 0,
+    lesions: Annotated[int, typer.Option(help="Largest number of lesions of a patient; needs --views.")] = 1,
+    exams: Annotated[int, typer.Option(help="Largest number of exams of a patient; needs --views.")] = 1,
+    sign_views: Annotated[
+        int,
+        typer.Option(
+            help="Number of views of a malignant lesion that show its signs; needs --views. (default: all)",
+            metavar="N",
+            show_default=False,
+        ),
+    ] = 0,
     workers: Annotated[int | None, typer.Option(help="Number of threads. (default: one per core)")] = None,
 ) -> None:
     """Write a synthetic data set: images like B-mode, lesion masks, and a table of patients, views and signs."""
     from usvit.data.phantom import PhantomSpec, write_phantom
     from usvit.progress import make_progress
 
-    spec = PhantomSpec(n, seed, size, near_duplicates, text, calipers, ablate, scanner)  # type: ignore[arg-type]
+    units = (views, lesions, exams, sign_views)
+    spec = PhantomSpec(n, seed, size, near_duplicates, text, calipers, ablate, scanner, *units)  # type: ignore[arg-type]
     write_phantom(spec, out, workers=workers, progress=make_progress())
     print(f"{n} images: {out}")

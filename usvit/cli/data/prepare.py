@@ -10,6 +10,7 @@ from usvit.cli.settings import takes_options
 from usvit.config.data_commands import PreparationSettings
 from usvit.config.own_table import TableSettings
 from usvit.errors import EXIT_PARTLY
+from usvit.wording import plural
 
 if TYPE_CHECKING:
     from usvit.data.datasets import Prepared
@@ -55,6 +56,10 @@ def _print(summary: "Prepared") -> None:
         classes = ", ".join(f"{n} {label}" for label, n in found.classes.items())
         patients = f"{found.patients} patients" if found.patients else "no patient ids"
         print(f"{name}: {found.images} images ({classes}), {found.masks} masks, {patients}; {found.root}")
+        for unit, counted in (found.units or {}).items():
+            several = f"; {counted.several_labels} with several labels" if counted.several_labels else ""
+            by_class = ", ".join(f"{n} {label}" for label, n in counted.classes.items())
+            print(f"  {plural(counted.n, unit)} ({by_class}){several}")
         if found.card_mismatch:
             print(f"  DIFFERS FROM THE CARD, accepted: {'; '.join(found.card_mismatch)}")
         print(f"  licence {found.license}")

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from usvit.data.audit import flags
 from usvit.data.audit.keep_list import keep_list
 from usvit.data.burned_in import marks
-from usvit.data.datasets import DataCard, Manifest, check_against_card, mask_names
+from usvit.data.datasets import (
+    DataCard,
+    Manifest,
+    check_against_card,
+    count_units,
+    disagreeing_lesions,
+    mask_names,
+)
 from usvit.data.io import BadImage, read_masks
 from usvit.data.near_duplicates import ENOUGH_NEAR_DUPLICATES, MIN_LANDMARKS, MIN_SIMILARITY, NearDuplicate, clusters
 from usvit.progress import NO_PROGRESS, Progress, task
@@ -96,6 +103,8 @@ def find_faults(manifest: Manifest, cards: list[DataCard], progress: Progress = 
         label_conflicts=named(groups, "label"),
         contamination=named(groups, "dataset"),
         possibly_one_patient=manifest.possibly_one_patient,
+        units=count_units(table, manifest.classes, manifest.positive_class),
+        lesion_label_conflicts=named(disagreeing_lesions(table)) if "lesion_id" in table else None,
         pairs=[
             NearDuplicatePair(
                 first=ids[pair.first], second=ids[pair.second], similarity=pair.similarity, kind=pair.kind

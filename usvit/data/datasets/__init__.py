@@ -59,5 +59,14 @@ if TYPE_CHECKING:
     from .readers import subfolders as subfolders
     from .readers.spreadsheets import Spreadsheet as Spreadsheet
     from .readers.spreadsheets import read_private_sheet as read_private_sheet
+    from .units import SIDE_WORDS as SIDE_WORDS
+    from .units import SIDES as SIDES
+    from .units import UNIT_COLUMNS as UNIT_COLUMNS
+    from .units import UNIT_KEYS as UNIT_KEYS
+    from .units import contradiction as contradiction
+    from .units import count_units as count_units
+    from .units import disagreeing_lesions as disagreeing_lesions
+    from .units import side_of as side_of
+    from .units import with_units as with_units
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from usvit.config.own_table import COLUMN_OPTIONS
 from usvit.errors import LeakageError, UsvitError, unknown
 from usvit.plain_yaml import parse_yaml, yaml_text
+from usvit.records.values import LabelLevel
 from usvit.resources import data_cards_dir
 
 
@@ -77,8 +79,9 @@ class DataCard(BaseModel):
     """Label in the release -> class, if they differ (``{B: benign, M: malignant}``)."""
     positive_class: str | None
     """The class that sensitivity refers to. Only null if ``classes`` is empty: then ``malignant`` if that exists."""
-    label_level: Literal["image", "patient"] = "image"
-    """``patient`` if all images of a patient must have the same label."""
+    label_level: LabelLevel = "image"
+    """Unit at which the labels were made: ``image``, ``lesion``, ``breast``, ``exam`` or ``patient``. All images of
+    such a unit must have the same label."""
     patient_ids: Literal["yes", "no", "partly"]
     patient_ids_from: str
     """Identification of patients, or the reason why there is none."""
@@ -185,7 +188,7 @@ class OwnTable:
             own = [card for card in cards if card.reader in _TABLE_READERS]
             if len(own) != 1:
                 raise UsvitError(
-                    "A table and its columns (--table, --path-col, --label-col, --patient-col) can be named "
+                    f"A table and its columns (--table, {', '.join(COLUMN_OPTIONS.values())}) can be named "
                     f"for one data set that is read from a table ('table' or 'dicom'); {len(own)} of "
                     f"{'+'.join(card.name for card in cards)} are. Pass --dataset table, or write a card for each."
                 )
@@ -283,6 +286,7 @@ def card_facts(card: DataCard) -> list[tuple[str, str]]:
         ("Classes", classes or "what the folders or the table hold"),
         ("Images", ", ".join(filter(None, [f"{total:,}" if total else "not fixed", masks]))),
         ("Patients", f"{n_patients}{card.patient_ids} ({card.patient_ids_from})"),
+        ("Labels", f"made for each {card.label_level}"),
         ("Licence", card.license),
         ("Host", card.host),
         ("How to get it", card.how_to_get),

@@ -125,6 +125,14 @@ class Identities:
         """Return the id of a patient; None if there is none."""
         return own_id if self.pseudonyms is None or own_id is None else self.pseudonyms.patient(own_id) or None
 
+    def lesion(self, own_id: str | None) -> str | None:
+        """Return the id of a lesion; None if there is none."""
+        return own_id if self.pseudonyms is None or own_id is None else self.pseudonyms.lesion(own_id) or None
+
+    def exam(self, own_id: str | None) -> str | None:
+        """Return the id of an exam, which ``usvit score`` calls a study; None if there is none."""
+        return own_id if self.pseudonyms is None or own_id is None else self.pseudonyms.study(own_id) or None
+
     def path(self, name: str) -> str:
         """Return what is written instead of a path relative to the data root."""
         return name if self.pseudonyms is None else self.pseudonyms.item(name)

@@ -4,10 +4,13 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pandas as pd
+
 import usvit.data.phantom as phantom
 from usvit.data.datasets.cards import DataCard
-from usvit.data.datasets.identities import DataError, Identities, Places, Public
+from usvit.data.datasets.identities import DataError, Identities, Places, Public, is_private
 from usvit.data.datasets.readers import ImageRecord, reader_for, subfolders
+from usvit.data.datasets.units import UNIT_COLUMNS, UNIT_KEYS, contradiction
 from usvit.errors import UsvitError
 from usvit.progress import Progress
 from usvit.resources import cache_dir
@@ -133,7 +136,8 @@ def _check(card: DataCard, root: Path, records: list[ImageRecord]) -> None:
                 label=record.label,
                 classes=Public(list(card.classes)),
             )
-    if card.label_level == "patient":
+    _refuse_contradictions(card, records)
+    if card.label_level != "image":
         _refuse_two_labels(card, records)
 
 
@@ -145,18 +149,35 @@ def _is_utf8(path: Path) -> bool:
     return True
 
 
+def _refuse_contradictions(card: DataCard, records: list[ImageRecord]) -> None:
+    ids = {name: [getattr(record, name) for record in records] for name in ("patient_id", *UNIT_COLUMNS)}
+    if (wrong := contradiction(pd.DataFrame({"dataset": card.name, **ids}))) is None:
+        return
+    hint = " 'usvit data link' shows which files these ids are." if is_private(card) else ""
+    images = "The image {path}" if wrong.first == wrong.second else "The images {path} and {other_path}"
+    raise DataError(
+        f"{images} of the data set {{dataset}} {wrong.said}.{hint}",
+        path=records[wrong.first].path,
+        other_path=records[wrong.second].path,
+        dataset=Public(card.name),
+    )
+
+
 def _refuse_two_labels(card: DataCard, records: list[ImageRecord]) -> None:
-    first: dict[str, ImageRecord] = {}
+    columns = [column for column in UNIT_KEYS[card.label_level] if column != "dataset"]
+    first: dict[tuple[str, ...], ImageRecord] = {}
     for record in records:
-        if record.patient_id is None:
+        unit = tuple(getattr(record, column) for column in columns)
+        if None in unit:
             continue
-        other = first.setdefault(record.patient_id, record)
+        other = first.setdefault(unit, record)
         if other.label != record.label:
             raise DataError(
-                "The patient '{patient}' of the data set {dataset} has two labels: {label} ({path}) and {other_label} "
+                "The {unit} '{name}' of the data set {dataset} has two labels: {label} ({path}) and {other_label} "
                 "({other_path}). Correct them, or write label_level: image into your own data card if a label "
                 "belongs to the image.",
-                patient=record.patient_id,
+                unit=Public(card.label_level),
+                name=", ".join(unit),
                 dataset=Public(card.name),
                 label=Public(other.label),
                 path=other.path,

@@ -19,6 +19,7 @@ from usvit.data.datasets.examination_cache import ExaminationCache, Found, image
 from usvit.data.datasets.identities import OWN_READERS, DataError, Identities, Places
 from usvit.data.datasets.locate import open_dataset
 from usvit.data.datasets.readers import ImageRecord
+from usvit.data.datasets.units import UNIT_COLUMNS, common_level, with_units
 from usvit.data.io import (
     BadImage,
     Decoded,
@@ -35,7 +36,7 @@ from usvit.errors import UsvitError
 from usvit.files import csv_text, sha256_of_text
 from usvit.progress import Progress, task
 from usvit.pseudonyms import default_key_path
-from usvit.records.values import SkippedFile
+from usvit.records.values import LabelLevel, SkippedFile
 from usvit.representation import Summarised
 from usvit.resources import usable_cores
 
@@ -61,7 +62,7 @@ class Manifest(Summarised):
     """All images of a run, including the excluded ones with the reason of each."""
 
     table: pd.DataFrame
-    """One row per image with the columns ``COLUMNS``; paths are relative to the root of the data set.
+    """One row per image with ``COLUMNS`` and the ids of its units; paths are relative to the root of the data set.
 
     The paths of a private data set may name people, so ``shown`` is written instead."""
     roots: dict[str, Path]
@@ -85,6 +86,8 @@ class Manifest(Summarised):
     """Data set -> names of its images, patients and files; a data set that is missing here is public."""
     own_ids: OwnIds = field(default_factory=OwnIds)
     """The data sets' own ids of their images, which are never written."""
+    label_level: LabelLevel = "image"
+    """Unit to which the labels belong (``common_level``)."""
 
     def _facts(self) -> dict[str, object]:
         return {
@@ -257,7 +260,9 @@ def build_manifest(
     ]
     _refuse_double_ids([(name, record) for name, record, _ in good], identities)
     rows = [_row(name, record, print_, identities[name]) for name, record, (print_, _) in good]
-    table = pd.DataFrame(rows, columns=COLUMNS)
+    table = pd.DataFrame(
+        rows, columns=with_units(COLUMNS, {name for row in rows for name in UNIT_COLUMNS if row[name]})
+    )
     own_ids = {(name, record.image_id): str(row["image_id"]) for (name, record, _), row in zip(good, rows, strict=True)}
     if absent := [label for label in classes if not (table.label == label).any()]:
         raise UsvitError(
@@ -281,6 +286,7 @@ def build_manifest(
         doubtful,
         identities,
         OwnIds(own_ids if any(one.pseudonyms for one in identities.values()) else {}),
+        common_level((card.label_level for card in cards), table),
     )
 
 
@@ -294,6 +300,8 @@ def _own_images(card: DataCard, records: list[ImageRecord]) -> str:
     )
     if 0 < len(known) < len(records):
         patients += f" ({len(records) - len(known)} images have none)"
+    ids = {"lesions": {record.lesion_id for record in records}, "exams": {record.exam_id for record in records}}
+    patients += "".join(f"; {n} {name}" for name, found in ids.items() if (n := len(found - {None})))
     return f"Your images ({card.name}) were understood as: {classes}; {patients}."
 
 
@@ -395,6 +403,9 @@ def _row(dataset: str, record: ImageRecord, found: Fingerprint, identities: Iden
         "label": record.label,
         "label_source": record.label_source,
         "patient_id": identities.patient(record.patient_id),
+        "lesion_id": identities.lesion(record.lesion_id),
+        "side": record.side,
+        "exam_id": identities.exam(record.exam_id),
         "mask_path": MASK_SEPARATOR.join(path.as_posix() for path in record.mask_paths) or None,
         "sha256": found.sha256,
         "phash": found.phash,

@@ -19,6 +19,7 @@ from usvit.data.datasets.cards import OwnTable, card_names, load_card, load_card
 from usvit.data.datasets.identities import OWN_READERS, Identities, is_private, of_fingerprint
 from usvit.data.datasets.locate import find_dataset, given_root, open_dataset
 from usvit.data.datasets.manifest import COLUMNS, Manifest, build_manifest, mask_names
+from usvit.data.datasets.units import contradiction, with_units
 from usvit.data.io import read_image
 from usvit.data.near_duplicates import CompactDescriptions, Description, describe
 from usvit.data.splits import NOT_KEPT, OTHER_CLASS, OwnIds, read_description
@@ -32,6 +33,7 @@ from usvit.files import (
     write_atomic,
 )
 from usvit.progress import Progress, task
+from usvit.records.values import LabelLevel
 from usvit.resources import usable_cores
 
 DESCRIPTIONS = "copy_description"
@@ -55,6 +57,8 @@ class _Header(BaseModel):
     """Data sets whose images and patients have pseudonyms."""
     kept: tuple[str, ...] | None = None
     """Private data sets that kept their own ids (``keep_ids``). None in files from before pseudonyms existed."""
+    label_level: LabelLevel = "image"
+    """Unit to which the labels belong; written only if that is not the image."""
 
 
 def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) -> Manifest:
@@ -134,14 +138,16 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
         key=next((one.pseudonyms.fingerprint for one in private.values() if one.pseudonyms is not None), None),
         private=tuple(private),
         kept=kept,
+        label_level=manifest.label_level,
     )
+    header_text = header.model_dump_json(exclude={"label_level"} if manifest.label_level == "image" else None)
     content = described_table(manifest, manifest.table)
     if private:
         own = {(name, ours): theirs for (name, theirs), ours in manifest.own_ids.ids.items()}
         pairs = zip(content.dataset, content.image_id, strict=True)
         content = content.assign(**{_OWN_ID: [own.get(pair, pair[1]) for pair in pairs]})
     table = pyarrow.Table.from_pandas(content, preserve_index=False)
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: header.model_dump_json().encode()})
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: header_text.encode()})
     with for_the_owner_alone(bool(private or kept)):
         write_atomic(path, lambda file: pyarrow.parquet.write_table(table, file))
 
@@ -241,7 +247,9 @@ def read_manifest(path: Path, roots: dict[str, Path], *, keep_ids: bool = False)
     if header.private and _OWN_ID in table:
         triples = zip(table.dataset, table[_OWN_ID], table.image_id, strict=True)
         own_ids = {(name, theirs): ours for name, theirs, ours in triples if name in header.private}
-    table = table.reindex(columns=COLUMNS)
+    table = table.reindex(columns=with_units(COLUMNS, table.columns))
+    if wrong := contradiction(table):
+        raise UsvitError(f"The manifest {path} contradicts itself: an image {wrong.said}.")
     here = {name: given_root(roots, name, environment=False) or Path(root) for name, root in header.roots.items()}
     if not (double := table[table.duplicated(["dataset", "image_id"])]).empty:
         raise UsvitError(f"The manifest {path} has two rows with the id '{double.image_id.iloc[0]}'.")
@@ -275,6 +283,7 @@ def read_manifest(path: Path, roots: dict[str, Path], *, keep_ids: bool = False)
         identities=identities,
         descriptions=descriptions,
         own_ids=OwnIds(own_ids),
+        label_level=header.label_level,
     )
 
 

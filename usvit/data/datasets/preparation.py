@@ -18,15 +18,17 @@ from usvit.data.datasets.identities import Identities
 from usvit.data.datasets.locate import given_root, root_of
 from usvit.data.datasets.manifest import Manifest, build_manifest, mask_names
 from usvit.data.datasets.manifest_file import dataset_or_manifest, open_manifest, read_manifest, write_manifest
+from usvit.data.datasets.units import count_units
 from usvit.data.splits import SPLITS, folds_sha256, leaking_groups, make_folds, read_folds
 from usvit.errors import UsvitError
 from usvit.files import for_the_owner_alone, write_csv
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.pseudonyms import LinkTable
 from usvit.records import FoldsRecord, save_record
-from usvit.records.base import Count, Record, Sha256, Text, key
+from usvit.records.audit import UnitCount
+from usvit.records.base import Count, Record, Sha256, Text, key, optional
 from usvit.records.folds import FoldSplit
-from usvit.records.values import SkippedFile
+from usvit.records.values import LabelLevel, SkippedFile
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class PreparedSet(Record):
     classes: dict[str, Count]
     masks: Count
     patients: Count
+    units: dict[LabelLevel, UnitCount] | None = optional("Unit -> its number; only units of which an image has an id.")
     card_mismatch: list[Text]
 
 
@@ -146,6 +149,9 @@ def prepare(
                 root=str(manifest.roots[card.name]),
                 license=card.license,
                 **vars(count(manifest.table, card)),
+                units=count_units(
+                    manifest.table[manifest.table.dataset == card.name], manifest.classes, manifest.positive_class
+                ),
                 card_mismatch=mismatch[card.name],
             )
             for card in cards

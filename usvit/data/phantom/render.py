@@ -42,8 +42,8 @@ def stream(seed: int, number: int, purpose: int, view: int = 0) -> np.random.Gen
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number, purpose, view)))
 
 
-def sample_patient(seed: int, number: int, malignant: bool) -> Patient:
-    """Draw a patient; only the signs of the lesion depend on the class.
+def sample_patient(seed: int, number: int, malignant: bool, lesion: int = 0) -> Patient:
+    """Draw a patient with one of the lesions, counted from 0; only the signs of the lesion depend on the class.
 
     Every patient has a lesion, even a healthy one; ``render_image`` decides whether it is in the image. So a patient is
     the same with and without the lesion.
@@ -53,7 +53,7 @@ def sample_patient(seed: int, number: int, malignant: bool) -> Patient:
         number=number,
         device=sample_device(stream(seed, number, DEVICE)),
         tissue=sample_tissue(stream(seed, number, TISSUE)),
-        lesion=sample_lesion(stream(seed, number, LESION), malignant),
+        lesion=sample_lesion(stream(seed, number, LESION, lesion), malignant),
     )
 
 

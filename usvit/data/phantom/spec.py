@@ -15,6 +15,7 @@ CLASS_SHARE = {"benign": 0.45, "malignant": 0.35, "normal": 0.20}
 
 _MIN_IMAGES = 3  # one patient of each class
 MIN_SIZE, MAX_SIZE = 64, 1024  # px; smaller images lose speckle and margins, larger ones take too much memory
+MAX_VIEWS, MAX_UNITS = 20, 4  # of one patient
 
 _Ablation = Literal["none", "signs", "lesion"]
 
@@ -35,6 +36,14 @@ class PhantomSpec:
         ablate: Information on the class to remove. "none": nothing. "signs": all lesions draw their signs from one
             mixture of both classes, so that benign against malignant is at chance. "lesion": images show no lesion but
             keep their labels, so that every class is at chance.
+        views: Largest number of views of a patient, 1-20, whose numbers are then spread evenly from 1 to it and do not
+            depend on the class. The views show lesions, both breasts and several exams, whose ids are in the table. 0:
+            patients have 1-3 views of one lesion, without such ids.
+        lesions: Largest number of lesions of a patient, 1-4; needs ``views``. A patient with a malignant lesion may
+            also have benign ones, and each image has the label of its lesion.
+        exams: Largest number of exams of a patient, 1-4; needs ``views``.
+        sign_views: Number of views of each malignant lesion that show its signs, drawn at random; in the others, the
+            lesion looks benign. 0: all views; otherwise needs ``views``.
         scanner: Settings of the scanner that all patients share, such as ``frequency_mhz=7,gain_db=6``; the others, and
             by default all of them, are drawn for each patient.
 
@@ -50,6 +59,10 @@ class PhantomSpec:
     calipers: float = 0.0
     ablate: _Ablation = "none"
     scanner: str = ""
+    views: int = 0
+    lesions: int = 1
+    exams: int = 1
+    sign_views: int = 0
 
     def __post_init__(self) -> None:
         _check_integer("n", self.n, _MIN_IMAGES, None, "images (one patient of each class)")
@@ -58,6 +71,12 @@ class PhantomSpec:
         for name in ("near_duplicates", "text", "calipers"):
             _check_fraction(name, getattr(self, name))
             object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 give the same spec
+        _check_integer("views", self.views, 0, MAX_VIEWS, "views of a patient")
+        for name in ("lesions", "exams"):
+            _check_integer(name, getattr(self, name), 1, MAX_UNITS, "of a patient")
+        _check_integer("sign_views", self.sign_views, 0, MAX_VIEWS, "views of a lesion")
+        if not self.views and (self.lesions, self.exams, self.sign_views) != (1, 1, 0):
+            raise UsvitError("The phantom's lesions, exams and sign_views need views, such as views=4.")
         if self.ablate not in get_args(_Ablation):
             known = ", ".join(get_args(_Ablation))
             raise UsvitError(f"The phantom's ablate is {self.ablate!r}; it must be one of {known}.")
@@ -77,6 +96,8 @@ class PhantomSpec:
                 parts.append(f"{short}{fraction!r}")
         if self.ablate != "none":
             parts.append(f"no-{self.ablate}")
+        if self.views:
+            parts.append(f"views{self.views}-{self.lesions}-{self.exams}-{self.sign_views}")
         if self.scanner:
             parts.append(self.scanner.replace("=", "").replace(",", "-"))
         return "-".join(parts)

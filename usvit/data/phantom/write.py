@@ -14,6 +14,7 @@ from usvit.data.phantom.plan import PlannedView, draw_patient, has_lesion, plan_
 from usvit.data.phantom.render import MARKS, Patient, cut_lesion, render_image, stream
 from usvit.data.phantom.signs import SIGN_LAWS
 from usvit.data.phantom.spec import CLASS_SHARE, GENERATOR_VERSION, PhantomSpec
+from usvit.data.phantom.units import unit_columns
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, TakenFolder, write_csv
 from usvit.progress import NO_PROGRESS, Progress, task
@@ -100,8 +101,13 @@ def _write_images(
 
 
 def _write_patient(spec: PhantomSpec, views: list[PlannedView], folder: Path) -> list[Row]:
-    patient = draw_patient(spec, views[0].number, views[0].label)
-    return [_write_view(spec, patient, planned, folder) for planned in views]
+    drawn = {_lesion_of(one): draw_patient(spec, one.number, one.label, one.unit) for one in views}
+    return [_write_view(spec, drawn[_lesion_of(planned)], planned, folder) for planned in views]
+
+
+def _lesion_of(planned: PlannedView) -> tuple[int, bool]:
+    """Return what distinguishes the lesions that the views of a patient show."""
+    return planned.unit.lesion, planned.unit.shows_signs
 
 
 def _write_view(spec: PhantomSpec, patient: Patient, planned: PlannedView, folder: Path) -> Row:
@@ -125,6 +131,7 @@ def _write_view(spec: PhantomSpec, patient: Patient, planned: PlannedView, folde
         "image_id": planned.image_id,
         "label": planned.label,
         "patient_id": planned.patient_id,
+        **unit_columns(planned.patient_id, planned.unit),
         "view": planned.view,
         "path": path,
         "mask_path": mask_path,
@@ -163,7 +170,8 @@ def _description(spec: PhantomSpec, table: pd.DataFrame) -> PhantomRecord:
 
 def _recorded(spec: PhantomSpec) -> PhantomSpecRecord:
     """Return the specification for the record; a scanner that is drawn for each patient is not mentioned."""
-    return PhantomSpecRecord(**vars(spec) | {"scanner": spec.scanner or None})
+    units = {} if spec.views else dict.fromkeys(("views", "lesions", "exams", "sign_views"))
+    return PhantomSpecRecord(**vars(spec) | {"scanner": spec.scanner or None} | units)
 
 
 def _holds(out: Path, spec: PhantomSpec) -> bool:

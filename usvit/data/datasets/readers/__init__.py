@@ -33,6 +33,12 @@ class ImageRecord:
     mask_paths: tuple[Path, ...] = ()
     patient_id: str | None = None
     """None if the data set has no patient ids; ids are never invented."""
+    lesion_id: str | None = None
+    """Unique in the data set."""
+    side: str | None = None
+    """``left`` or ``right`` breast."""
+    exam_id: str | None = None
+    """Unique in the data set; StudyInstanceUID of a DICOM file."""
     label_source: str = "dataset"
     device: str | None = None
     birads: str | None = None

@@ -4,8 +4,9 @@ The table's rows find their files by the first of these columns that it has (or 
 ``sop_instance_uid``, ``accession_number``, ``study_instance_uid``, ``patient_id``. With the last three, a row applies
 to all files of its examination or patient. Every DICOM file needs a row, and every row a file.
 
-The manifest takes the PatientID, the scanner's model and the pixel spacing from the header if the table does not have
-them. A PatientID is written as a pseudonym (``usvit.data.datasets.identities``), the same as in ``usvit score``.
+The manifest takes the PatientID, the StudyInstanceUID (as the exam), the laterality, the scanner's model and the pixel
+spacing from the header if the table does not have them. A PatientID or StudyInstanceUID is written as a pseudonym
+(``usvit.data.datasets.identities``), the same as in ``usvit score``.
 """
 
 from pathlib import Path
@@ -116,12 +117,15 @@ def _record(root: Path, row: LabelledRow, path: Path, facts: DicomFacts) -> Imag
             frame=frame,
             n=facts.frames,
         )
+    shown = facts.frames // 2 if frame is None else frame
     return row.record(
         row.text("image_id") or default_id(path, frame),
         path,
         root,
-        frame=facts.frames // 2 if frame is None else frame,
+        frame=shown,
         patient_id=facts.patient_id or None,
+        side=facts.side(shown),
+        exam_id=facts.study_instance_uid or None,
         device=facts.device,
         pixel_spacing_mm=facts.pixel_spacing_mm,
     )

@@ -8,17 +8,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
+from usvit.config.own_table import COLUMN_OPTIONS
 from usvit.data.datasets.cards import DataCard
 from usvit.data.datasets.identities import DataError, NamesFile, OwnColumns, Public
 from usvit.data.datasets.readers import ImageRecord, required_class
 from usvit.data.datasets.readers.spreadsheets import Spreadsheet, only_sheet, read_sheet, sheets_in
+from usvit.data.datasets.units import SIDE_WORDS, UNIT_COLUMNS, side_of
 from usvit.data.io import DICOM_SUFFIXES, IMAGE_SUFFIXES
 from usvit.errors import unknown
 
-_OPTIONAL = (*("image_id", "patient_id", "mask_path", "frame", "device", "birads", "pixel_spacing_mm", "label_source"),)
+_OPTIONAL = (
+    *("image_id", "patient_id", *UNIT_COLUMNS, "mask_path", "frame", "device", "birads", "pixel_spacing_mm"),
+    "label_source",
+)
 MASK_SEPARATOR = "|"
-OPTIONS = {"path": "--path-col", "label": "--label-col", "patient_id": "--patient-col"}
-"""usvit's name of a column -> option that names the table's."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,14 @@ class LabelledRow:
         """Return the image of this row; ``known`` supplies values that the table lacks.
 
         Raises:
-            UsvitError: a mask is missing or its path leads out of the root, or a number is invalid.
+            UsvitError: a mask is missing or its path leads out of the root, or a number or a side is invalid.
         """
         masks = [text.strip() for text in self.text("mask_path").split(MASK_SEPARATOR) if text.strip()]
         told: dict[str, object] = {
             "patient_id": self.text("patient_id"),
+            "lesion_id": self.text("lesion_id"),
+            "side": self._side(),
+            "exam_id": self.text("exam_id"),
             "device": self.text("device"),
             "birads": self.text("birads"),
             "pixel_spacing_mm": self._spacing(),
@@ -77,6 +83,14 @@ class LabelledRow:
         if text and not text.isdecimal():
             raise DataError("{where}: frame '{text}' is not a whole number from 0", where=self.where, text=text)
         return int(text) if text else None
+
+    def _side(self) -> str | None:
+        text = self.text("side")
+        side = side_of(text)
+        if text and side is None:
+            said = "{where}: the side '{text}' is not known. Known are {words}. Leave the cell empty if it is unknown"
+            raise DataError(said, where=self.where, text=text, words=Public(SIDE_WORDS))
+        return side
 
     def _spacing(self) -> float | None:
         text = self.text("pixel_spacing_mm")
@@ -148,7 +162,7 @@ def labelled_rows(
 def _absent_columns(absent: dict[str, str], sheet: Spreadsheet, card: DataCard) -> DataError:
     """Return one error for all columns that the table lacks."""
     named = " and ".join(f"no column '{theirs}'" for theirs in absent.values())
-    options = " ".join(f"{OPTIONS[name]} COL" for name in absent if name in OPTIONS)
+    options = " ".join(f"{COLUMN_OPTIONS[name]} COL" for name in absent if name in COLUMN_OPTIONS)
     advice = f"pass {options}" if options else "correct the names"
     return DataError(
         "{sheet} has {named}. It has: {columns}. To name the columns of your table, {advice}; or write a card with "

@@ -31,11 +31,18 @@ class DicomFacts:
     """The tissue region and other information on the regions of the picture."""
     burned_in: bool
     """True if BurnedInAnnotation is YES."""
+    sides: tuple[str | None, ...]
+    """``left`` or ``right`` breast of each frame, None if it is unpaired, both or not stated; the last entry also holds
+    for all further frames."""
     sop_instance_uid: str
     study_instance_uid: str = field(repr=False)
     accession_number: str = field(repr=False)
     patient_id: str = field(repr=False)
     """Value in the file; "" if absent. Output files contain a pseudonym instead."""
+
+    def side(self, frame: int) -> str | None:
+        """Return the side of a frame, counted from 0."""
+        return self.sides[min(frame, len(self.sides) - 1)]
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ class DicomIdentity:
     """Values of ``DESCRIBING``, at most 200 characters each; absent ones are ""."""
 
 
+_SIDES = {"L": "left", "R": "right"}
 DESCRIBING = {
     "modality": "Modality",
     "manufacturer": "Manufacturer",
@@ -95,11 +103,27 @@ def facts_of(header: Header) -> DicomFacts:
         is_directory=text(header.meta, "MediaStorageSOPClassUID") == MediaStorageDirectoryStorage,
         regions=regions,
         burned_in=text(data, "BurnedInAnnotation").upper() == "YES",
+        sides=_sides(header, frames),
         sop_instance_uid=text(data, "SOPInstanceUID"),
         study_instance_uid=text(data, "StudyInstanceUID"),
         accession_number=text(data, "AccessionNumber"),
         patient_id=text(data, "PatientID"),
     )
+
+
+def _sides(header: Header, frames: int) -> tuple[str | None, ...]:
+    """Read the laterality of each frame: its own, that of all frames, that of the image, or that of the series.
+
+    Source: DICOM PS3.3 C.7.6.16.2.8 (Frame Anatomy), C.8.7.6 (Image Laterality), C.7.3.1 (Laterality).
+    """
+    data = header.data
+    groups = functional_groups(data)
+    whole = text(data, "ImageLaterality") or text(data, "Laterality")
+    found = []
+    for frame in range(min(frames, len(groups.frames) + 1)):  # one number stands for all frames without an item
+        item = groups.item("FrameAnatomySequence", frame, ("FrameLaterality",))
+        found.append(_SIDES.get((whole if item is None else text(item, "FrameLaterality")).upper()))
+    return tuple(found)
 
 
 def _pixel_spacing(header: Header, frames: int) -> float | None:
