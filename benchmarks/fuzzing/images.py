@@ -1,6 +1,7 @@
 """Images after some mutations, which are read as by ``usvit score``.
 
-Seeds are phantoms as pictures of every format and depth, and as DICOM in every transfer syntax that is written here.
+Seeds are phantoms as pictures of every format and depth, as videos, and as DICOM in every transfer syntax that is
+written here.
 Each case is one seed after one to three mutations: flipped bits, overwritten runs, cuts, insertions, edited lengths and
 header values, changed bytes in the compressed stream. Two worker processes read all cases, with the limits of ``usvit
 score`` in place of those of ``child``: a case is bad if it does not end exactly once, or without pixels and without a
@@ -20,11 +21,13 @@ from typing import Any
 import gdcm  # type: ignore[import-untyped]
 import numpy as np
 from PIL import Image
+from pydicom import uid
 
 from benchmarks.fuzzing.child import Ended
 from benchmarks.fuzzing.harness import Options
 from benchmarks.fuzzing.mutations import mutated
 from benchmarks.messy_export import HEALTHY, dicom, phantoms
+from tests.data.io.videos import encapsulated, stream, uncompressed, written
 from usvit.scoring.items import Failure, Frame, ItemFacts, ReadSettings, ScoringItem
 from usvit.scoring.reading.workers import End, Readers
 
@@ -99,6 +102,7 @@ def seeds(folder: Path) -> dict[str, bytes]:
         packed = io.BytesIO()
         (picture.quantize(64) if "palette" in form else picture).save(packed, form.split()[0], **options, **more)
         made[form.lower()] = packed.getvalue()
+    made |= videos(folder, image)
     twelve = Image.fromarray(image.astype(np.uint16) * 16)
     for form, options in {
         "PNG": {},
@@ -111,6 +115,22 @@ def seeds(folder: Path) -> dict[str, bytes]:
         twelve.save(packed, form.split()[0], **options)
         made[f"{form.lower()} of 16 bits"] = packed.getvalue()
     return made
+
+
+def videos(folder: Path, image: np.ndarray) -> dict[str, bytes]:
+    """Return loops of each container and codec: those that OpenCV writes, and the streams of the tests."""
+    made = {name: stream(name) for name in ("h264.mp4", "h264.mkv", "hevc.mp4")}
+    for name, syntax in (("h264.h264", uid.MPEG4HP41), ("h264.ts", uid.MPEG4HP422D), ("hevc.hevc", uid.HEVCMP51)):
+        made[f"dicom {name}"] = encapsulated(stream(name), syntax, 7)
+    loop = np.stack([np.repeat(np.roll(image, shift, axis=1)[..., None], 3, axis=2) for shift in range(5)])
+    for suffix, codec in (
+        *(("avi", "FFV1"), ("mkv", "FFV1"), ("avi", "MJPG"), ("mov", "MJPG"), ("mp4", "mp4v"), ("avi", "XVID")),
+        *(("mpg", "MPG2"), ("mpg", "PIM1")),
+    ):
+        made[f"{codec.lower()}.{suffix}"] = written(folder / f"loop.{suffix}", codec, loop)
+    made["uncompressed.avi"] = uncompressed(loop)
+    made["dicom mpeg-2"] = encapsulated(made["mpg2.mpg"], uid.MPEG2MPML, 5, loop.shape[1:3])
+    return {f"video {name}": content for name, content in made.items()}
 
 
 def _transcoded(folder: Path, plain: bytes, syntax: int) -> bytes | None:

@@ -6,10 +6,11 @@ import pty
 import sys
 
 import openpyxl
+import pandas as pd
 import pytest
 
 from tests.conftest import TINY
-from tests.data.conftest import save, speckle
+from tests.data.conftest import save, speckle, write_csv
 from usvit.data.datasets import OwnTable, build_manifest
 from usvit.errors import UsvitError
 from usvit.experiments.api import run_config
@@ -96,3 +97,59 @@ def test_without_a_hub_the_command_that_runs_these_images_is_shown(usvit, clinic
         f"usvit train --dataset table --data-root {clinic} --table liste.xlsx --positive Krebs --path-col Datei" in said
     )
     assert said.endswith("--recipe usvit_small")
+
+
+@pytest.fixture
+def lesions(tmp_path):
+    """24 images of 12 patients with a lesion in each breast, as a German clinic lists them."""
+    rows = [["Datei", "Befund", "Fall-Nr.", "Herd", "Seite", "Termin"]]
+    for number in range(24):
+        save(speckle(number), tmp_path / "bilder" / f"{number}.png")
+        side = "rechts" if number % 2 else "Links"
+        case = f"K{number // 2}"
+        rows.append(
+            [f"bilder/{number}.png", "malignant" if number < 8 else "benign", case, f"{case}-{side}", side, f"T{case}"]
+        )
+    write_csv(tmp_path / "liste.csv", rows)
+    return tmp_path
+
+
+UNITS = (*COLUMNS, "--lesion-col", "Herd", "--side-col", "Seite", "--exam-col", "Termin")
+
+
+@pytest.mark.slow
+def test_units_of_an_own_table_reach_the_predictions_and_the_summary(usvit, lesions, tmp_path):
+    answer = usvit("data", "prepare", "table", "--data-root", lesions, *UNITS, "--out", tmp_path / "m.parquet")
+    assert answer.code == 0, answer.err
+    assert "24 lesions (16 benign, 8 malignant)" in answer.out and "12 exams (8 benign, 4 malignant)" in answer.out
+    assert "; 24 lesions; 12 exams." in answer.err
+    answer = usvit("train", "--data-root", lesions, *UNITS, *TINY, "--out", tmp_path / "run")
+    assert answer.code == 0, answer.err
+    table = pd.read_csv(tmp_path / "run" / "fold-0" / "predictions.csv", dtype=str)
+    assert {"lesion_id", "side", "exam_id"} <= {*table}
+    assert set(table["side"]) == {"left", "right"}
+    assert not table["lesion_id"].str.contains("K").any(), "private ids are pseudonyms"
+    assert "label_level" not in json.loads((tmp_path / "run" / "run.json").read_text())["data"]
+
+
+@pytest.mark.slow
+def test_run_json_states_the_level_of_the_card(usvit, lesions, tmp_path):
+    (lesions / "card.md").write_text(
+        "---\nname: clinic\npretty_name: Clinic\nlicense: unclear\ncitation: Own.\nhost: mine\nhow_to_get: Ask.\n"
+        "layout: liste.csv\nreader: table\nlabel_level: lesion\nclasses: {benign: 16, malignant: 8}\n"
+        "columns: {path: Datei, label: Befund, patient_id: Fall-Nr., lesion_id: Herd, side: Seite}\n"
+        "positive_class: malignant\npatient_ids: 'yes'\npatient_ids_from: Fall-Nr.\n---\n"
+    )
+    answer = usvit("train", "--dataset", lesions / "card.md", "--data-root", lesions, *TINY, "--out", tmp_path / "run")
+    assert answer.code == 0, answer.err
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["label_level"] == "lesion"
+
+
+def test_a_lesion_of_two_patients_ends_with_one_paragraph(usvit, lesions):
+    path = lesions / "liste.csv"
+    path.write_text(path.read_text().replace("K1,K1-Links", "K1,K0-Links"))
+    answer = usvit("data", "audit", "--data-root", lesions, *UNITS)
+    assert answer.code == 2
+    said = answer.err.split("Error: ")[1]
+    assert "belong to one lesion but have two patients" in said and "usvit data link" in said
+    assert "Traceback" not in answer.err and "K0" not in answer.err and "bilder" not in answer.err

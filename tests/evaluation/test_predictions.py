@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.evaluation.contents import summarise
+from usvit.config.evaluation import Columns
 from usvit.errors import UsvitError
+from usvit.evaluation.foreign_tables import as_predictions
 from usvit.evaluation.predictions import COLUMNS, check_complete, classes_of, predictions_table, read_predictions
 from usvit.files import csv_text, write_csv
 
@@ -199,3 +201,71 @@ def test_a_fold_beyond_the_last_is_refused(study):
 def test_predictions_on_validation_images_do_not_count_as_tested(study):
     with pytest.raises(UsvitError, match="images without a prediction: 200"):
         check_complete(study.assign(part="val"), study, 5)
+
+
+UNITS = {"patient_id": ["P", "P"], "lesion_id": ["L", None], "side": ["left", None], "exam_id": ["E", "E"]}
+
+
+def with_units_of(**changed):
+    rows = manifest_rows(["a", "b"], ["x", "y"], **{**UNITS, **changed})
+    return predictions_table(rows, np.zeros((2, 2)), classes=["x", "y"], fold=0, part="test")
+
+
+def test_units_of_the_manifest_follow_the_patient_and_come_back(tmp_path):
+    table = with_units_of()
+    assert list(table)[:7] == ["image_id", "group_id", "patient_id", "lesion_id", "side", "exam_id", "dataset"]
+    write_csv(tmp_path / "p.csv", table)
+    again = read_predictions(tmp_path / "p.csv")
+    assert again["lesion_id"].isna().tolist() == again["side"].isna().tolist() == [False, True]
+    assert csv_text(again) == csv_text(table)
+
+
+def test_a_manifest_with_one_of_the_columns_gives_only_that_one():
+    rows = manifest_rows(["a"], ["x"], patient_id=["P"], side=["left"])
+    table = predictions_table(rows, np.zeros((1, 2)), classes=["x", "y"], fold=0, part="test")
+    assert "side" in table and not {"lesion_id", "exam_id"} & {*table}
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"side": ["left", "both"]}, r"column 'side' must be left or right, or empty, in row 2, image 'b'"),
+        ({"lesion_id": ["L", "L"], "patient_id": ["P", "Q"]}, r"the images 'a' and 'b' belong to one lesion but"),
+        ({"lesion_id": ["L", "L"], "side": ["left", "right"]}, r"two sides"),
+        ({"patient_id": ["P", "Q"]}, r"belong to one exam but have two patients"),
+        ({"patient_id": [None, "P"]}, r"the image 'a' has a lesion but no patient"),
+    ],
+)
+def test_units_that_contradict_each_other_are_refused(changed, says):
+    with pytest.raises(UsvitError, match=says):
+        with_units_of(**changed)
+
+
+def foreign(**columns):
+    base = {"label": ["x", "y", "x"], "prob_x": [0.5] * 3, "prob_y": [0.5] * 3, "Patient": ["P", "P", "Q"]}
+    raw = pd.DataFrame(base | columns)
+    asked = Columns(patient="Patient", lesion="Herd", side="Seite", exam="Unters")
+    return as_predictions(raw, "t.csv", asked, "x", dataset="d")[0]
+
+
+def test_columns_of_units_of_a_foreign_table_are_named_by_the_user():
+    found = foreign(Herd=["1", "2", ""], Seite=["Links", "R", ""], Unters=[1.0, 1.0, np.nan])
+    assert found["lesion_id"].fillna("none").tolist() == ["1", "2", "none"]
+    assert found["side"].fillna("none").tolist() == ["left", "right", "none"]
+    assert found["exam_id"].fillna("none").tolist() == ["1", "1", "none"]
+    assert list(found)[3:6] == ["lesion_id", "side", "exam_id"]
+
+
+def test_an_empty_column_of_a_foreign_table_is_no_column():
+    found = foreign(Herd=["", "", ""], Seite=["", "", ""], Unters=["E", "E", "F"])
+    assert "lesion_id" not in found and "side" not in found and "exam_id" in found
+
+
+def test_a_side_that_is_not_known_is_refused_with_the_known_words():
+    with pytest.raises(UsvitError, match=r"'Seite' holds a side .* row 2, image 'row 2'. Known are left, l, lt,"):
+        foreign(Herd=["1", "2", ""], Seite=["L", "oben", ""], Unters=["E", "E", "F"])
+
+
+def test_a_lesion_of_two_patients_in_a_foreign_table_is_refused():
+    with pytest.raises(UsvitError, match=r"t.csv: the images 'row 1' and 'row 3' belong to one lesion"):
+        foreign(Herd=["1", "", "1"], Seite=["", "", ""], Unters=["", "", ""])

@@ -30,6 +30,11 @@ def test_the_guidelines_numbers_are_kept():
     mains = [int(re.match(r"\d+", number)[0]) for number in numbers]
     assert mains == sorted(mains)
     assert set(mains) == set(range(1, 28))
+    stard = items("stard_ai")
+    split = {15: "abcd", 16: "abc", 17: "ab", 26: "ab", 40: "ab"}
+    assert [item["number"] for item in stard] == [f"{k}{part}" for k in range(1, 41) for part in split.get(k, [""])]
+    changes = [item.get("change") for item in stard]
+    assert (changes.count("new"), changes.count("modified")) == (14, 4)
 
 
 @pytest.mark.slow
@@ -66,7 +71,12 @@ def test_a_run_that_recorded_nothing_supplies_next_to_nothing(tmp_path):
 def test_the_authors_words_come_first_and_the_runs_stay_beside_them(tmp_path):
     run = read_run(fake_run(tmp_path / "run"))
     facts = facts_of(run, cards_of(run))
-    claim = fill_checklists(facts, {"claim_2024": {"7": "From our hospital.", "5": "Retrospective."}})[0]
+    claim, _, stard = fill_checklists(
+        facts, {"claim_2024": {"7": "From our hospital.", "5": "Retrospective."}, "stard_ai": {"15d": "Radiologists."}}
+    )
+    own = {item.number: item for item in stard.items}
+    assert (own["15d"].status, own["15d"].change, own["6"].status) == (AUTHORS, "new", NOTHING)
+    assert "per image" in own["28"].run and own["30"].status == RUN
     by = {item.number: item for item in claim.items}
     assert (by["5"].status, by["5"].answer, by["5"].run) == (AUTHORS, "Retrospective.", "")
     assert by["7"].status == AUTHORS and "BUSI" in by["7"].run
@@ -85,10 +95,15 @@ def test_what_users_write_is_never_a_template():
 def test_answers_are_read(tmp_path):
     path = tmp_path / "answers.yaml"
     path.write_text(
-        "summary: A study.\nlimits: [One hospital.]\nwatts: 65\nclaim_2024: {5: Retrospective.}\ntripod_ai: {3c: 12}\n"
+        "summary: A study.\nlimits: [One hospital.]\nwatts: 65\nclaim_2024: {5: Retrospective.}\n"
+        "tripod_ai: {3c: 12}\nstard_ai: {40b: Yes.}\n"
     )
     answers = read_answers(path)
-    assert answers.items == {"claim_2024": {"5": "Retrospective."}, "tripod_ai": {"3c": "12"}}
+    assert answers.items == {
+        "claim_2024": {"5": "Retrospective."},
+        "tripod_ai": {"3c": "12"},
+        "stard_ai": {"40b": "Yes."},
+    }
     assert (answers.summary, answers.limits, answers.watts) == ("A study.", ("One hospital.",), 65)
     path.write_text("")
     assert read_answers(path) == Answers()

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pydicom
 import pytest
 from PIL import Image
+from pydicom.uid import MPEG4HP41
 
 from benchmarks.messy_export import DAMAGE, Export, dicom, make_export, phantoms
+from tests.data.io.videos import encapsulated, grey_loop, stream, written
 from tests.dying import kill
 from tests.processes import command_line
 from tests.processes import run as run_process
@@ -227,6 +230,27 @@ def test_frames_are_chosen_as_asked(score, export, tmp_path):
     assert len(pd.read_csv(tmp_path / "top" / "scores.csv")) == 2
     wrong = score("--input", loop, "--frames", "some", out="wrong")
     assert wrong.code == 2 and "every:K" in wrong.err and not (tmp_path / "wrong").exists()
+
+
+def test_videos_are_scored_by_frames_as_multi_frame_dicom_is(score, tmp_path):
+    folder = tmp_path / "loops"
+    folder.mkdir()
+    (folder / "a.mp4").write_bytes(stream("h264.mp4"))
+    (folder / "IM1").write_bytes(encapsulated(stream("h264.h264"), MPEG4HP41, 7))
+    (folder / "b.avi").write_bytes(written(tmp_path / "b.avi", "HFYU", grey_loop(2)))
+    assert score("--input", folder, "--frames", "every:3", "--sr", out="scored").code == 3
+    table = pd.read_csv(tmp_path / "scored" / "scores.csv")
+    assert [*table["frame"]] == [0, 3, 6] * 2 and set(table["n_frames"]) == {7}
+    dicom, video = table[table["kind"] == "dicom"], table[table["kind"] == "picture"]
+    assert [*dicom["pixel_sha256"]] == [*video["pixel_sha256"]]
+    assert [*dicom["prob_malignant"]] == [*video["prob_malignant"]]
+    assert [*pd.read_csv(tmp_path / "scored" / "failures.csv")["code"]] == ["unsupported_codec"]
+    (report,) = (tmp_path / "scored").rglob("*.dcm")
+    text = str(pydicom.dcmread(report))
+    assert "1.2.3.4" in text and "Referenced Frame Number" in text
+    again = score("--input", folder / "a.mp4", "--frames", "every:3", out="again")
+    assert again.code == 0
+    assert [*pd.read_csv(tmp_path / "again" / "scores.csv")["prob_malignant"]] == [*video["prob_malignant"]]
 
 
 def is_loop(path: Path) -> bool:

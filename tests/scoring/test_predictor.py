@@ -11,10 +11,12 @@ import pytest
 from PIL import Image
 
 from benchmarks.messy_export import make_export, phantoms
+from tests.data.conftest import write_dicom
 from tests.scoring.conftest import edit_metadata
 from usvit.data.io.bad_image import BadImage
 from usvit.errors import UsvitError
 from usvit.scoring import load_model, score
+from usvit.scoring.external.scored_set import read_scored_set
 from usvit.scoring.tables.cells import append_csv
 
 pytestmark = pytest.mark.slow
@@ -164,3 +166,19 @@ def test_an_image_of_more_than_8_bits_is_refused(model):
 def test_a_missing_run_is_said(tmp_path):
     with pytest.raises(UsvitError):
         load_model(tmp_path / "gone", **CPU)
+
+
+def test_scores_of_dicom_state_the_side_where_a_file_does(run, model, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (60, 80), dtype=np.uint8)
+    write_dicom(tmp_path / "in" / "a.dcm", pixels, ImageLaterality="L")
+    write_dicom(tmp_path / "in" / "b.dcm", 255 - pixels)
+    score(run, tmp_path / "in", tmp_path / "scores", workers=1, **CPU)
+    table = pd.read_csv(tmp_path / "scores" / "scores.csv", dtype=str, keep_default_na=False)
+    assert table["side"].tolist() == ["left", ""]
+    assert (
+        csv(model.predict(tmp_path / "in").drop(columns="source")) == (tmp_path / "scores" / "scores.csv").read_bytes()
+    )
+    assert read_scored_set(tmp_path / "scores").rows["side"].tolist() == ["left", ""]
+    (tmp_path / "in" / "a.dcm").unlink()
+    score(run, tmp_path / "in", tmp_path / "plain", workers=1, **CPU)
+    assert "side" not in pd.read_csv(tmp_path / "plain" / "scores.csv")

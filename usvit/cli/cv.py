@@ -89,7 +89,7 @@ train = _command("train", "Train once on a 70/15/15 hold-out; files and report a
 
 def _print(outcome: "RunResult[MetricsRecord]") -> None:
     from usvit.documents import terminal_text
-    from usvit.reports import headline_document
+    from usvit.reports import flow_of_folder, headline_document
 
     reason_of = attrgetter("reason")
     data, folds = outcome.record.data, outcome.record.folds
@@ -101,5 +101,5 @@ def _print(outcome: "RunResult[MetricsRecord]") -> None:
     if folds.unit == "image":
         print(f"LEAKING SPLIT (by image, as requested): {folds.leaking_groups} groups are in two splits of a fold.")
     print(f"{data.n_images} images in {data.n_groups} groups; test predictions: {outcome.result.n_images}")
-    print(terminal_text(headline_document(outcome.result)))
+    print(terminal_text(headline_document(outcome.result, flow_of_folder(outcome.path, outcome.result))))
     print(f"report: {outcome.path / 'report.html'}")

@@ -45,7 +45,7 @@ def ensemble(
 def _print(outcome: "RunResult[MetricsRecord]") -> None:
     from usvit.documents import Table, numbers, terminal_text
     from usvit.evaluation import load_ensemble
-    from usvit.reports import headline_document
+    from usvit.reports import flow_of_folder, headline_document
 
     record, data = load_ensemble(outcome.path), outcome.record.data
     print(f"{len(record.members)} runs, {data.n_images} images in {data.n_groups} groups, {len(record.folds)} folds")
@@ -54,6 +54,6 @@ def _print(outcome: "RunResult[MetricsRecord]") -> None:
         (member.name, *(f"{one.weights[k]:.3f}" for one in record.folds)) for k, member in enumerate(record.members)
     ]
     print(terminal_text([Table("Weights", ["Weight", *folds], rows)]))
-    print(terminal_text(headline_document(outcome.result)))
+    print(terminal_text(headline_document(outcome.result, flow_of_folder(outcome.path, outcome.result))))
     print(f"score with it: usvit score --model {outcome.path} --input IMAGES --out SCORES")
     print(f"report: {outcome.path / 'report.html'}")

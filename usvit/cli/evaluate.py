@@ -112,9 +112,9 @@ def evaluate(
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
     from usvit.documents import terminal_text
-    from usvit.reports import metrics_document
+    from usvit.reports import flow_of_folder, metrics_document
 
-    print(terminal_text(metrics_document(record)))
+    print(terminal_text(metrics_document(record, flow_of_folder(predictions, record))))
     if out is not None:
         print(f"\nreport: {out / 'report.html'}, also as report.md and report.xlsx; metrics: {out / 'metrics.json'}")
         if record.external and any(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .evaluate_predictions import open_predictions as open_predictions
     from .evaluation_folder import refuse_occupied as refuse_occupied
     from .evaluation_folder import write_evaluation as write_evaluation
+    from .flow import flow_steps as flow_steps
     from .foreign_tables import Columns as Columns
     from .headline_words import PredictionOrigin as PredictionOrigin
     from .local_recalibration import SiteImages as SiteImages

@@ -10,6 +10,7 @@ from usvit.errors import UsvitError, unknown
 from usvit.evaluation.conformal_sets import conformal_section
 from usvit.evaluation.cross_validation_headline import headline_section
 from usvit.evaluation.decisions import decided_at
+from usvit.evaluation.flow import prevalence_by_unit
 from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin
 from usvit.evaluation.metrics_sections import (
     calibration_section,
@@ -118,6 +119,7 @@ def summarise(
         at_prevalence=None
         if prevalence is None
         else prevalence_section(decided.reference, decided.called, group, prevalence),
+        prevalence=prevalence_by_unit(table, positive),
     )
     return metrics.model_copy(update={"warnings": warnings_of(table, metrics)})
 

@@ -16,7 +16,16 @@ _MEMORY_GB = 2.0
 
 
 class LimitReached(Exception):
-    """A call was ended at a limit. The text names the limit, and quotes nothing from the file."""
+    """A call was ended at a limit. The text names the limit, and quotes nothing from the file.
+
+    Args:
+        text: The limit.
+        code: That of the ``WorkerFailure``.
+    """
+
+    def __init__(self, text: str, code: str):
+        self.code = code
+        super().__init__(text)
 
 
 class _RefusedCall:
@@ -82,7 +91,7 @@ class LimitedCalls:
                 if isinstance(value, _RefusedCall):
                     raise UsvitError(value.text)
                 if isinstance(value, WorkerFailure):
-                    raise LimitReached(self._reason(value))
+                    raise LimitReached(self._reason(value), value.code)
                 yield value
             ended = True
         finally:

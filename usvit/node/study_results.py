@@ -104,7 +104,9 @@ class StudyResults:
         """
         ensemble = self._scorer.ensemble
         rows = [row for index in sorted(scores.rows) for row in scores.rows[index]]
-        write_rows(self._out / "scores.csv", score_columns(ensemble.classes, ensemble.positive), rows)
+        sides = any(row.get("side") for row in rows)
+        columns = score_columns(ensemble.classes, ensemble.positive, sides=sides)
+        write_rows(self._out / "scores.csv", columns, rows)
         self._write_for_images(images, items, scores)
         self._alive()
         if "sr" in self._rule.outputs and scores.rows:

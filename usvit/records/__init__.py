@@ -40,6 +40,7 @@ from usvit.records.compare import (
 from usvit.records.ensemble import EnsembleFoldRecord, EnsembleRecord, MemberNetwork, MemberRun
 from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
 from usvit.records.export import ExportRecord
+from usvit.records.flow import FlowRecord, FlowStep, UnitPrevalence
 from usvit.records.folds import FoldsRecord
 from usvit.records.guarantees import (
     ConformalRecord,
@@ -224,6 +225,8 @@ __all__ = [
     "FittedThreshold",
     "FlaggedImages",
     "FlipRecord",
+    "FlowRecord",
+    "FlowStep",
     "FoldFigures",
     "FoldRow",
     "FoldsRecord",
@@ -302,6 +305,7 @@ __all__ = [
     "SummaryRecord",
     "ThresholdRecord",
     "TrainingShareRecord",
+    "UnitPrevalence",
     "Verdict",
     "WeightsRecord",
     "WorstCase",

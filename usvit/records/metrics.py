@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from usvit.estimate import Estimate
 from usvit.records.base import Classes, Count, FileRecord, Name, Record, Text, key, optional
+from usvit.records.flow import UnitPrevalence
 from usvit.records.guarantees import ConformalRecord, SelectiveRecord
 from usvit.records.metrics_calibration import ClassifierCalibrationRecord
 from usvit.records.metrics_decisions import AtPrevalence, DecisionCurve, OperatingPointRecord
@@ -156,6 +157,9 @@ class MetricsRecord(FileRecord):
         minItems=1,
     )
     external: External | None = optional()
+    prevalence: Annotated[list[UnitPrevalence], Field(max_length=3)] | None = optional(
+        "Share of the positive class per image, and per lesion and patient where the table names them."
+    )
 
     @model_validator(mode="after")
     def _of_its_classes(self) -> "MetricsRecord":

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from usvit.records.base import Count, Name, Record, Text, key
+from usvit.records.base import Count, Name, Record, Text, key, optional
+from usvit.records.flow import FlowRecord
 from usvit.records.guarantees import ConformalRecord
 from usvit.records.metrics_calibration import ClassCalibration
 from usvit.records.metrics_decisions import OutcomeRecord
@@ -77,6 +78,9 @@ class External(Record):
     counts: Counts = key(
         "label_rows: rows of the table. labels: different ids with a label that is used. The others count what is not "
         "used, as unmatched.csv lists it."
+    )
+    flow: list[FlowRecord] | None = optional(
+        "Flow of the images from what was found to what was tested, and of the labels to those that match a file."
     )
     seen: SeenAnswer = key("Result of the search for images seen in training.")
     failures: Failures

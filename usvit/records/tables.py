@@ -36,11 +36,14 @@ class PredictionRow(FoldRow):
     KIND: ClassVar[str] = "predictions-csv"
     group_id: Name = key("The patient if known, otherwise the near-duplicates of one frame, otherwise the image.")
     patient_id: Text = key("Identifier of the patient, for private data its pseudonym; empty if there is none.")
-    lesion_id: Text | None = optional("Identifier of the lesion, for private data its pseudonym; empty if unknown.")
-    side: Literal["left", "right"] | None = optional("Breast that the image shows; empty if unknown.")
+    lesion_id: Text | None = optional(
+        "Identifier of the lesion, for private data its pseudonym; empty if unknown.", null=True
+    )
+    side: Literal["left", "right"] | None = optional("Breast that the image shows; empty if unknown.", null=True)
     exam_id: Text | None = optional(
         "Identifier of the exam, for private data its pseudonym. This and the columns of lesion and side exist only if "
-        "an image of the run has a value."
+        "an image of the run has a value.",
+        null=True,
     )
     label: Name = key("The reference class, one of those that the prob_ columns name.")
 
@@ -70,6 +73,10 @@ class ScoreRow(CsvRow):
     instance_id: Text | None = key("Pseudonym of the SOP instance.")
     study_id: Text | None = key("Pseudonym of the study.")
     patient_id: Text | None = key("Pseudonym of the patient.")
+    side: Literal["left", "right"] | None = optional(
+        "Breast that the frame shows, by its laterality in DICOM; the column exists only if a frame states it.",
+        null=True,
+    )
     kind: Literal["dicom", "picture"]
     n_frames: Annotated[int, Field(ge=1)] = key("Frames of the file, scored or not.")
     decision: Text | None = key("The positive class, 'not' and the positive class, or empty.")

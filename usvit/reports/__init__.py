@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .content import best_steps as best_steps
     from .energy import energy_estimate as energy_estimate
     from .figures import loss_curves as loss_curves
+    from .flow import flow_of_folder as flow_of_folder
     from .formatting import decimals as decimals
     from .formatting import duration as duration
     from .formatting import p_words as p_words

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from usvit.errors import UsvitError, unknown
 from usvit.plain_yaml import read_yaml
+from usvit.reports.checklists import CHECKLISTS
 
 
 def _text(value: object) -> object:
@@ -32,6 +33,7 @@ class _AnswersFile(BaseModel):
     watts_source: str | None = None
     claim_2024: _ByNumber = {}
     tripod_ai: _ByNumber = {}
+    stard_ai: _ByNumber = {}
 
 
 @dataclass(frozen=True)
@@ -74,5 +76,5 @@ def read_answers(path: Path) -> Answers:
         limits=tuple(told.limits),
         watts=told.watts,
         watts_source=told.watts_source,
-        items={"claim_2024": told.claim_2024, "tripod_ai": told.tripod_ai},
+        items={key: getattr(told, key) for key in CHECKLISTS if getattr(told, key)},
     )

@@ -8,7 +8,7 @@ from jinja2 import Environment, StrictUndefined, UndefinedError
 
 from usvit.errors import unknown
 
-CHECKLISTS = ("claim_2024", "tripod_ai")
+CHECKLISTS = ("claim_2024", "tripod_ai", "stard_ai")
 """Files of ``usvit/reports/checklists/``, in the order of the page."""
 
 AUTHORS, RUN, PARTLY, NOTHING = "answered", "from the run", "partly from the run", "not supplied"
@@ -27,6 +27,8 @@ class _ChecklistItem:
     """Answer of the authors; empty if there is none."""
     run: str
     """Answer from the files of the run; empty if there is none."""
+    change: str = ""
+    """``new`` or ``modified``, compared with the guideline that this one extends."""
 
 
 @dataclass(frozen=True)
@@ -78,5 +80,9 @@ def _fill(key: str, facts: dict[str, str], answers: dict[str, str]) -> Checklist
             status = AUTHORS
         elif from_run:
             status = PARTLY if item.get("partly") else RUN
-        items.append(_ChecklistItem(item["number"], item["section"], item["asks"], status, answer, from_run))
+        items.append(
+            _ChecklistItem(
+                item["number"], item["section"], item["asks"], status, answer, from_run, item.get("change", "")
+            )
+        )
     return Checklist(told["key"], told["name"], told["source"], tuple(items))

@@ -17,8 +17,10 @@ from usvit.reports.checklists import Checklist, fill_checklists
 from usvit.reports.energy import Energy, energy_estimate
 from usvit.reports.evaluations import checks_of_evaluation, lead_of
 from usvit.reports.figures import fold_strip, loss_curves, precision_recall, roc_by_class, roc_with_band
+from usvit.reports.figures_flow import flow_plot
 from usvit.reports.figures_probability import calibration_plot, decision_plot
 from usvit.reports.figures_selective import risk_coverage_plot, rule_out_plot
+from usvit.reports.flow import Flow, flow_of_run
 from usvit.reports.formatting import estimate, short, spread
 from usvit.reports.lead import lead_of_run
 from usvit.reports.leakage import Check, leakage_checks
@@ -75,6 +77,7 @@ class ReportContent:
     answers: Answers
     at_prevalence: AtPrevalence | None
     """Predictive values at a stated prevalence, as in metrics.json; None if not requested."""
+    flow: Flow
 
     @property
     def cross_validated(self) -> bool:
@@ -110,10 +113,11 @@ def _gather(run: Run, run_dir: Path, options: Options) -> ReportContent:
     facts = facts_of(run, pictures.cards) | {"limits": " ".join(limits)}
     if fact := explained_fact(explained):
         facts["explained"] = fact
+    flow = flow_of_run(run)
     return ReportContent(
         title=record.name or run_dir.resolve().name,
         run=run,
-        plots=_plots(run),
+        plots={"flow": flow_plot(flow), **_plots(run)},
         losses=loss_curves(run.histories, best_steps(record)),
         checks=tuple(checks_of_evaluation(run) if run.evaluated else leakage_checks(run)),
         audit=_audit(run, options.audit),
@@ -127,6 +131,7 @@ def _gather(run: Run, run_dir: Path, options: Options) -> ReportContent:
         checklists=tuple(fill_checklists(facts, options.answers.items)),
         answers=options.answers,
         at_prevalence=_at_prevalence(run, options.prevalence),
+        flow=flow,
     )
 
 

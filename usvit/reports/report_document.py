@@ -3,12 +3,14 @@
 import usvit.documents as doc
 from usvit.records import MetricsRecord
 from usvit.reports.content import ReportContent
+from usvit.reports.flow import Flow, flow_of_metrics
 from usvit.reports.sections.abstention import abstention_section
 from usvit.reports.sections.calibration import curves_section
 from usvit.reports.sections.cases import cases_section
 from usvit.reports.sections.data import cards_section, checklists_section, data_section, leakage_section
 from usvit.reports.sections.decisions import classes_section, points_section
 from usvit.reports.sections.external import external_section
+from usvit.reports.sections.flow import flow_section
 from usvit.reports.sections.results import results_section
 from usvit.reports.sections.subgroups import subgroups_section
 from usvit.reports.sections.training import contamination_notes, repeat_section, state_notes, training_section
@@ -20,6 +22,7 @@ def report_document(content: ReportContent) -> doc.Document:
     tested = "pooled" if content.cross_validated else run.tested_set
     parts = None if run.evaluated else run.parts
     sections = [results_section(metrics, plots, run.tested_set, parts)]
+    sections.append(flow_section(metrics, content.flow, plots["flow"]))
     if metrics.external:
         sections.append(external_section(metrics, metrics.external))
     sections += [
@@ -75,15 +78,21 @@ def _lead(content: ReportContent) -> list[doc.Block]:
     return [*blocks, *state_notes(record, metrics.contamination)]
 
 
-def headline_document(metrics: MetricsRecord) -> doc.Document:
-    """Build what a training prints: the figures to quote, with those by patient."""
-    return doc.Document("Results", [results_section(metrics, {})], lead=contamination_notes(metrics.contamination))
+def headline_document(metrics: MetricsRecord, flow: Flow) -> doc.Document:
+    """Build what a training prints: the figures to quote, with those by patient, and the flow of its images."""
+    sections = [flow_section(metrics, flow), results_section(metrics, {})]
+    return doc.Document("Results", sections, lead=contamination_notes(metrics.contamination))
 
 
-def metrics_document(metrics: MetricsRecord) -> doc.Document:
-    """Build what an evaluation prints: every section of the report that is made from metrics.json alone."""
+def metrics_document(metrics: MetricsRecord, flow: Flow | None = None) -> doc.Document:
+    """Build what an evaluation prints: every section of the report that is made from metrics.json alone.
+
+    Args:
+        metrics: the content of metrics.json.
+        flow: flow of the images; None shows what metrics.json tells of it.
+    """
     tested = "pooled" if len(metrics.folds) > 1 else "test set"
-    sections = [results_section(metrics, {})]
+    sections = [results_section(metrics, {}), flow_section(metrics, flow or flow_of_metrics(metrics))]
     if metrics.external:
         sections.append(external_section(metrics, metrics.external))
     sections += [

@@ -121,7 +121,7 @@ def read_run(run_dir: Path) -> Run:
     networks = _networks(run_dir, record, [one.fold for one in metrics.folds])
     for fold, own, _ in reversed(networks):
         metadata[fold] = own  # the first one of a fold
-    folds = _read_folds(run_dir / "folds.csv")
+    folds = read_folds(run_dir / "folds.csv")
     keyed = folds if folds is not None and {"dataset", "image_id"} <= {*folds.columns} else None
     return Run(
         record=record,
@@ -131,7 +131,7 @@ def read_run(run_dir: Path) -> Run:
         parts={} if folds is None else _sizes(folds),
         histories=histories,
         folds=keyed,
-        manifest=_read_manifest(run_dir / "manifest.parquet"),
+        manifest=read_manifest(run_dir / "manifest.parquet"),
         metadata=metadata,
         folder=run_dir,
         networks=tuple(networks),
@@ -163,7 +163,8 @@ def _networks(run: Path, record: RunRecord, folds: list[int]) -> list[tuple[int,
     ]
 
 
-def _read_folds(path: Path) -> pd.DataFrame | None:
+def read_folds(path: Path) -> pd.DataFrame | None:
+    """Read the splits of a run; None if the file is absent."""
     if not path.exists():
         return None
     folds = read_csv(path, text=("dataset", "image_id", "part"), needed=["fold", "part"])
@@ -180,7 +181,8 @@ def _sizes(folds: pd.DataFrame) -> dict[int, dict[str, int]]:
     return dict(sizes)
 
 
-def _read_manifest(path: Path) -> pd.DataFrame | None:
+def read_manifest(path: Path) -> pd.DataFrame | None:
+    """Read the images of a run; None if the file is absent."""
     if not path.exists():
         return None
     return read_parquet(path, needed=("image_id", "dataset", "group_id"))

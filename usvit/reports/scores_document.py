@@ -8,7 +8,10 @@ import usvit.documents as doc
 from usvit.data.audit import MEANINGS
 from usvit.records import SummaryRecord
 from usvit.reports.data_table import DataTable
+from usvit.reports.figures_flow import flow_plot
+from usvit.reports.flow import Flow
 from usvit.reports.formatting import decimals, duration
+from usvit.reports.sections.flow import flow_blocks
 from usvit.wording import listed, plural
 
 _FLAG_MEANINGS = {
@@ -76,11 +79,14 @@ class ScoreTables:
     failures: DataTable
 
 
-def scores_document(summary: SummaryRecord, tables: ScoreTables, plots: Sequence[doc.Figure]) -> doc.Document:
+def scores_document(
+    summary: SummaryRecord, tables: ScoreTables, plots: Sequence[doc.Figure], flow: Flow
+) -> doc.Document:
     """Build the document of a scored set; ``plots`` show the distributions of its figures."""
     n, names = summary.counts.frames_scored, _architectures(summary)
     sections = [_images(summary, tables.images)]
     sections += [_groups(summary, unit, table) for unit, table in tables.groups.items() if table.n_rows]
+    sections.append(doc.DocumentSection("Flow", flow_blocks(flow, flow_plot(flow)), "flow"))
     sections += [_distributions(summary, plots), _flags(summary), _failures(summary, tables.failures)]
     sections += [_products(summary)] if summary.products else []
     return doc.Document(

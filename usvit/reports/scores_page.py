@@ -17,6 +17,7 @@ from usvit.files import atomic
 from usvit.records import SummaryRecord, load_record
 from usvit.reports.data_table import DataColumn, DataTable, highest, parquet_portions
 from usvit.reports.figures_scores import novelty_plot, probability_plot, quality_plot
+from usvit.reports.flow import flow_of_scores
 from usvit.reports.scores_document import UNITS, ScoreTables, scores_document
 from usvit.reports.static import static_text
 
@@ -56,7 +57,7 @@ def write_scores_page(
         values = _values(out / "scores.parquet", summary.positive_class)
         tables = _tables(out, summary, values, iter(thumbnails), max_rows, max_thumbnails)
         plots = _plots(values, summary.positive_class, summary) if len(values["calibrated"]) else []
-        document = scores_document(summary, tables, plots)
+        document = scores_document(summary, tables, plots, flow_of_scores(summary))
         style, script = static_text("scores.css"), static_text("scores.js")
         with atomic(out / "scores.html") as file:
             for piece in html_pieces(document, style, script, _data(summary, tables)):

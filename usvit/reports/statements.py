@@ -13,6 +13,7 @@ from usvit.records.run import (
     Data,
 )
 from usvit.reports.evaluations import facts_of_evaluation
+from usvit.reports.flow import prevalence_sentence
 from usvit.reports.formatting import count, decimals, estimate, spread
 from usvit.reports.run_files import Run
 from usvit.wording import counted, listed, plural
@@ -305,6 +306,11 @@ def _results(run: Run, cards: Cards) -> Facts:
         flow += f"; excluded {plural(len(data.excluded), 'image')}, skipped {plural(len(data.skipped or []), 'file')}"
     counts = metrics.confusion.counts
     wrong = sum(sum(row) for row in counts) - sum(row[k] for k, row in enumerate(counts))
+    labels = metrics.confusion.labels
+    crossed = [
+        f"of {plural(sum(row), 'image')} of {name}, {counted(dict(zip(labels, row, strict=True)))}"
+        for name, row in zip(labels, counts, strict=True)
+    ]
     how = run.tested_set if len(metrics.folds) == 1 else "mean within folds"
     return {
         "tested": tested(run),
@@ -313,6 +319,8 @@ def _results(run: Run, cards: Cards) -> Facts:
         "diagnostic": f"For {positive}, most probable class: sensitivity {estimate(own.sensitivity)}, "
         f"specificity {estimate(own.specificity)}.",
         "flow": f"{flow}.",
+        "prevalence": prevalence_sentence(metrics),
+        "crossed": f"Predicted class by reference class: {'; '.join(crossed)}.",
         "failures": f"{plural(wrong, 'image')} of {count(metrics.n_images)} misclassified; the report shows the "
         "confusion matrix, the most confident errors and the most uncertain cases.",
     }

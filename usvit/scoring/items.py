@@ -21,6 +21,7 @@ FAILURES = {
     "damaged": "its content contradicts itself or cannot be decoded",
     "too_large": "it would unpack to far more than an image needs (a decompression bomb?)",
     "unsupported_syntax": "its transfer syntax cannot be decoded here",
+    "unsupported_codec": "its video codec is not decoded here; convert it to H.264 in MP4, or to multi-frame DICOM",
     "unsupported_pixels": "its kind of pixels (photometric interpretation, bit depth) is not supported",
     "unknown_range": "it does not state the range of its grey values, and none can be assumed",
     "several_frames": "it holds several pictures, and none was chosen",
@@ -87,6 +88,12 @@ class ItemFacts:
     """PatientID; ""."""
     device: str = field(repr=False)
     """ManufacturerModelName; ""."""
+    sides: tuple[str | None, ...] = (None,)
+    """``DicomFacts.sides``."""
+
+    def side(self, frame: int) -> str | None:
+        """Return the breast that a frame shows, ``left`` or ``right``; None if it is not stated."""
+        return self.sides[min(frame, len(self.sides) - 1)]
 
 
 @dataclass(frozen=True)
@@ -154,13 +161,16 @@ class ReadSettings:
     """An item with more bytes, packed or unpacked, fails as ``too_large``."""
 
 
-def score_columns(classes: tuple[str, ...], positive: str) -> list[str]:
+def score_columns(classes: tuple[str, ...], positive: str, *, sides: bool = False) -> list[str]:
     """Return the columns of ``scores.csv`` in their order; docs/reference/files.md describes each.
+
+    ``sides`` tells whether an image of the job states the breast that it shows; otherwise there is no column ``side``.
 
     ``item_id`` and ``frame`` are the key of a row. The columns of ``PRIVATE_COLUMNS`` are empty without ``--keep-ids``.
     """
     return [
-        *("item_id", "frame", "instance_id", "study_id", "patient_id", "kind", "n_frames"),
+        *("item_id", "frame", "instance_id", "study_id", "patient_id", *(("side",) if sides else ())),
+        *("kind", "n_frames"),
         *(f"prob_{name}" for name in classes),
         *(f"calibrated_{positive}", f"spread_{positive}"),
         *("decision", "abstained", "threshold", "threshold_origin"),

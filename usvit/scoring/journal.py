@@ -155,6 +155,11 @@ class Journal:
         query = "SELECT data FROM rows JOIN items USING (seq) ORDER BY seq, frame"
         return (json.loads(data) for (data,) in self._connection.execute(query))
 
+    def has_sides(self) -> bool:
+        """Return whether a row states the breast that its image shows."""
+        query = "SELECT EXISTS (SELECT 1 FROM rows WHERE json_extract(data, '$.side') IS NOT NULL)"
+        return bool(self._connection.execute(query).fetchone()[0])
+
     def failures(self) -> Iterator[Row]:
         """Yield all failures, in the order of items and frames."""
         query = "SELECT item_id, frame, code, data FROM failures JOIN items USING (seq) ORDER BY seq, frame"

@@ -72,6 +72,7 @@ class Describer:
             "instance_id": ids.instance(facts.instance),
             "study_id": study_id,
             "patient_id": patient_id,
+            "side": facts.side(frame.number),
             "kind": facts.kind,
             "n_frames": facts.n_frames,
             **{f"prob_{name}": float(scores.prob[k, i]) for i, name in enumerate(model.classes)},

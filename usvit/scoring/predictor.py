@@ -144,7 +144,8 @@ class Predictor(Summarised):
         if skipped:
             logger.warning(f"{skipped} files of the input hold no image, or are links that form a loop: left out.")
         (table,) = marked([rows], self._ensemble.copies_of_seen)
-        scores = typed(table, score_columns(self.classes, self.positive_class))
+        sides = any(row.get("side") for row in rows)
+        scores = typed(table, score_columns(self.classes, self.positive_class, sides=sides))
         scores.insert(0, "source", pd.Series(sources, dtype=object))
         return scores
 

@@ -68,6 +68,7 @@ def write_results(
         threshold_origin=ensemble.threshold_origin,
         abstain=settings.abstain,
         zone=zone,
+        sides=journal.has_sides(),
     )
     if settings.thumbnails and (n_without := journal.without_thumbnail()):
         logger.info(

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.conftest import REPOSITORY
 from tests.data.audit.conftest import cross, tissue, write
-from tests.data.conftest import b_image, save, write_b, write_busi
+from tests.data.conftest import b_image, save, write_b, write_busi, write_csv
 from usvit.data.audit.audit_dataset import find_faults
 from usvit.data.datasets.cards import load_cards
 from usvit.data.datasets.manifest import build_manifest
@@ -102,3 +102,32 @@ def test_real_busi_has_the_published_conflict_and_its_known_oddities(real_data):
     assert (counts["several_masks"], counts["colour"], counts["doppler"], counts["dual_view"]) == (17, 15, 11, 0)
     assert 110 <= counts["calipers"] <= 140  # 123 of the 125 found are right
     assert 260 <= counts["text"] <= 310
+
+
+def test_lesions_with_several_labels_are_a_finding_and_units_are_counted(tmp_path):
+    rows = [["path", "label", "patient_id", "lesion_id", "side"]]
+    for number, (label, patient, lesion) in enumerate(
+        [
+            ("benign", "P", "1"),
+            ("malignant", "P", "1"),
+            ("benign", "P", "2"),
+            ("benign", "Q", "3"),
+            ("malignant", "", ""),
+        ]
+    ):
+        save(tissue(60 + number), tmp_path / f"{number}.png")
+        rows.append([f"{number}.png", label, patient, lesion, "L" if patient else ""])
+    write_csv(tmp_path / "list.csv", rows)
+    result = audited("table", {"": tmp_path})
+    ids = result.manifest.table.image_id
+    assert result.record.lesion_label_conflicts == [[ids[0], ids[1]]]
+    units = {name: one.content() for name, one in result.record.units.items()}
+    assert units["lesion"] == {
+        "n": 3, "classes": {"benign": 2, "malignant": 1}, "several_labels": 1, "images_without": 1
+    }  # fmt: skip
+    assert units["breast"]["n"] == units["patient"]["n"] == 2 and "exam" not in units
+
+
+def test_a_data_set_without_ids_has_no_counts_of_units(busi):
+    record = audited("busi", {"": busi}).record.content()
+    assert "units" not in record and "lesion_label_conflicts" not in record

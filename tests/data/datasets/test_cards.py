@@ -173,7 +173,7 @@ def test_bare_yes_and_numbers_mean_what_they_say(tmp_path):
         ({"license": "MIT", "fetch": {}}, "fetch needs either a zenodo record or files"),
         ({"license": "MIT", "fetch": {"files": [{"url": "https://a.org/b"}]}}, "needs a sha256 or md5"),
         ({"license": "MIT", "fetch": {"files": [{"url": "ftp://a.org/b", "md5": "0" * 32}]}}, "fetch.files.0.url"),
-        ({"label_level": "lesion"}, "label_level: Input should be 'image' or 'patient'"),
+        ({"label_level": "frame"}, "label_level: Input should be 'image', 'lesion', 'breast', 'exam' or 'patient'"),
     ],
 )
 def test_wrong_field_is_named_with_what_is_wrong(tmp_path, changes, said):

@@ -1,3 +1,4 @@
+import dataclasses
 import shutil
 
 import pandas as pd
@@ -5,7 +6,7 @@ import pyarrow.parquet
 import pytest
 
 from usvit.config import DataConfig
-from usvit.data.datasets.manifest import build_manifest
+from usvit.data.datasets.manifest import COLUMNS, build_manifest
 from usvit.data.datasets.manifest_file import (
     datasets_of,
     keep_only,
@@ -14,6 +15,7 @@ from usvit.data.datasets.manifest_file import (
     with_classes,
     write_manifest,
 )
+from usvit.data.datasets.units import with_units
 from usvit.errors import UsvitError
 from usvit.files import write_csv
 from usvit.progress import NoProgress
@@ -139,3 +141,25 @@ def test_classes_can_be_left_out(manifest):
         with_classes(manifest, ("malignant", "cyst"))
     with pytest.raises(UsvitError, match="needs the positive class 'malignant' and another one"):
         with_classes(manifest, ("benign", "normal"))
+
+
+def test_units_and_their_level_come_back_and_a_manifest_without_them_says_nothing_of_them(tmp_path, manifest, file):
+    assert b"label_level" not in pyarrow.parquet.read_schema(file).metadata[b"usvit"]
+    assert not {"lesion_id", "side", "exam_id"} & {*pyarrow.parquet.read_schema(file).names}
+    n = len(manifest.table)
+    units = {"patient_id": "P", "lesion_id": [None, *["L"] * (n - 1)], "side": ["left"] * n}
+    found = dataclasses.replace(
+        manifest,
+        table=manifest.table.assign(**units)[with_units(COLUMNS, ("lesion_id", "side"))],
+        label_level="patient",
+    )
+    write_manifest(found, tmp_path / "u.parquet")
+    back = read_manifest(tmp_path / "u.parquet", {})
+    assert back.label_level == "patient" and back.sha256() == found.sha256()
+    assert list(back.table) == with_units(COLUMNS, ("lesion_id", "side"))
+
+
+def test_a_manifest_whose_units_contradict_each_other_is_refused(file):
+    rewrite(file, lambda table: table.assign(patient_id=[f"P{number}" for number in range(len(table))], lesion_id="L"))
+    with pytest.raises(UsvitError, match=r"contradicts itself: an image belong.* one lesion but have two patients"):
+        read_manifest(file, {})

@@ -177,6 +177,26 @@ def test_a_seen_image_without_a_label_gives_its_patient_away(with_rows):
         evaluate_scores(folder, labels)
 
 
+def test_the_flow_of_images_and_labels_adds_up_to_the_test(with_rows):
+    folder, labels = with_rows(lambda rows: rows.assign(seen=rows.index == 5))
+    table = pd.read_csv(labels.path)
+    rows = [table.drop(index=[20, 21]), table[:1], table[2:3].assign(**{"item_id": "0" * 16})]
+    pd.concat(rows).to_csv(labels.path, index=False)
+    metrics, found = evaluated(folder, labels, drop_seen=True)
+    images, of_labels = (one["steps"] for one in metrics["external"]["flow"])
+    counts, scored = metrics["external"]["counts"], read_scored_set(folder)
+    lost = {step["what"]: step["n"] for step in images if step["left_out"]}
+    assert images[0]["n"] == len(scored.rows) + len(scored.failures)
+    assert images[-1]["n"] == images[0]["n"] - sum(lost.values()) == metrics["n_images"] == len(found.table)
+    assert images[-1]["n_patients"] == found.table["patient_id"].nunique()
+    unlabelled = scored.rows["item_id"].isin(table["item_id"][20:22]).sum()
+    assert (lost["without a label"], lost["could not be scored"]) == (unlabelled, len(scored.failures))
+    assert lost["in a group that the model or its calibration has seen"] == counts["seen_images_left_out"]
+    lost = {step["what"]: step["n"] for step in of_labels if step["left_out"]}
+    assert (of_labels[0]["n"], lost) == (counts["label_rows"], {"further rows of one id": 1, "match no scored file": 1})
+    assert of_labels[-1]["n"] == counts["labels"] - counts["labelled_not_scored"]
+
+
 def test_nothing_left_is_no_test(with_rows):
     folder, labels = with_rows(lambda rows: rows.assign(seen=True))
     with pytest.raises(LeakageError, match="Nothing would be left"):

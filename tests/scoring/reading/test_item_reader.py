@@ -17,9 +17,11 @@ from PIL import Image
 from pydicom import dcmread
 from pydicom.dataset import Dataset
 from pydicom.encaps import encapsulate
+from pydicom.uid import MPEG4HP41
 
 from tests.conftest import REPOSITORY
 from tests.data.conftest import save, speckle, write_dicom
+from tests.data.io.videos import encapsulated, stream
 from usvit.data.audit.flags import pixel_flags
 from usvit.data.audit.frame_quality import quality
 from usvit.data.datasets.manifest import build_manifest
@@ -440,6 +442,24 @@ def test_without_a_known_tissue_region_a_thumbnail_must_be_asked_for(tmp_path):
         assert (outcome(said, thumbnail_side=90, **asked)[1].thumbnail is not None) is shown
 
 
+@pytest.mark.slow
+def test_a_loop_gives_the_same_frames_as_a_video_as_dicom_and_in_an_archive(tmp_path):
+    video = stream("h264.mp4")
+    (tmp_path / "a").write_bytes(video)
+    (tmp_path / "b").write_bytes(encapsulated(video, MPEG4HP41, 7))
+    archive(tmp_path / "c.zip", {"x/a": video})
+    found = [
+        outcome(tmp_path / "a", frames="every:3"),
+        outcome(tmp_path / "b", frames="every:3"),
+        outcome(tmp_path / "c.zip", member="x/a", frames="every:3"),
+    ]
+    for facts, *frames in found:
+        assert facts.n_frames == 7 and [frame.number for frame in frames] == [0, 3, 6]
+    assert len({tuple(frame.pixel_sha256 for frame in frames) for _, *frames in found}) == 1
+    (tmp_path / "a").write_bytes(video[:200])
+    assert failed(tmp_path / "a") in ("damaged", "truncated")
+
+
 def test_every_frame_of_an_animation_is_scored(tmp_path):
     frames = [Image.fromarray(speckle(seed)) for seed in range(3)]
     for name in ("a.gif", "a.webp", "a.png", "a.tif"):
@@ -528,3 +548,10 @@ def test_whatever_bytes_are_damaged_the_answer_is_facts_frames_or_failures(tmp_p
     )
     assert said.returncode == 0, said.stderr[-2000:]
     assert {"read", "damaged", "truncated", "not_an_image"} <= set(said.stdout.split())
+
+
+def test_the_side_of_each_frame_is_that_of_the_header(tmp_path):
+    facts, _ = outcome(write_dicom(tmp_path / "a", speckle(1), ImageLaterality="R"))
+    assert [facts.side(number) for number in (0, 1, 99)] == ["right"] * 3
+    facts, _ = outcome(save(speckle(2), tmp_path / "a.png"))
+    assert facts.side(0) is None

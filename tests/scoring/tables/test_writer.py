@@ -336,3 +336,15 @@ def test_memory_does_not_grow_with_the_number_of_rows(tmp_path):
     small, large = peak(10_000), peak(50_000)
     assert len(read(tmp_path / "50000" / "patients.csv")) == 50_000
     assert large - small < 30  # the rows alone would be 120
+
+
+def test_a_column_of_sides_exists_only_if_a_frame_states_one(tmp_path):
+    rows = [row(item) | {"side": side} for item, side in enumerate(("left", None, "right"))]
+    write(tmp_path / "with", rows, sides=True)
+    columns = score_columns(CLASSES, POSITIVE, sides=True)
+    assert columns.index("side") == columns.index("patient_id") + 1
+    assert raw(tmp_path / "with" / "scores.csv")[0] == columns
+    assert read(tmp_path / "with" / "scores.csv")["side"].fillna("").tolist() == ["left", "", "right"]
+    assert pd.read_parquet(tmp_path / "with" / "scores.parquet")["side"].isna().tolist() == [False, True, False]
+    write(tmp_path / "without", rows)
+    assert "side" not in read(tmp_path / "without" / "scores.csv")

@@ -8,7 +8,7 @@ import pandas as pd
 
 import usvit.data.phantom as phantom
 from usvit.data.datasets.cards import DataCard
-from usvit.data.datasets.identities import DataError, Identities, Places, Public
+from usvit.data.datasets.identities import DataError, Identities, Places, Public, is_private
 from usvit.data.datasets.readers import ImageRecord, reader_for, subfolders
 from usvit.data.datasets.units import UNIT_COLUMNS, UNIT_KEYS, contradiction
 from usvit.errors import UsvitError
@@ -153,9 +153,10 @@ def _refuse_contradictions(card: DataCard, records: list[ImageRecord]) -> None:
     ids = {name: [getattr(record, name) for record in records] for name in ("patient_id", *UNIT_COLUMNS)}
     if (wrong := contradiction(pd.DataFrame({"dataset": card.name, **ids}))) is None:
         return
+    hint = " 'usvit data link' shows which files these ids are." if is_private(card) else ""
     images = "The image {path}" if wrong.first == wrong.second else "The images {path} and {other_path}"
     raise DataError(
-        f"{images} of the data set {{dataset}} {wrong.said}.",
+        f"{images} of the data set {{dataset}} {wrong.said}.{hint}",
         path=records[wrong.first].path,
         other_path=records[wrong.second].path,
         dataset=Public(card.name),

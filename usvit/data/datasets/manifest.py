@@ -300,6 +300,8 @@ def _own_images(card: DataCard, records: list[ImageRecord]) -> str:
     )
     if 0 < len(known) < len(records):
         patients += f" ({len(records) - len(known)} images have none)"
+    ids = {"lesions": {record.lesion_id for record in records}, "exams": {record.exam_id for record in records}}
+    patients += "".join(f"; {n} {name}" for name, found in ids.items() if (n := len(found - {None})))
     return f"Your images ({card.name}) were understood as: {classes}; {patients}."
 
 

@@ -22,7 +22,7 @@ from usvit.data.datasets.manifest import COLUMNS, Manifest, build_manifest, mask
 from usvit.data.datasets.units import contradiction, with_units
 from usvit.data.io import read_image
 from usvit.data.near_duplicates import CompactDescriptions, Description, describe
-from usvit.data.splits import OwnIds, read_description
+from usvit.data.splits import NOT_KEPT, OTHER_CLASS, OwnIds, read_description
 from usvit.errors import UsvitError, unknown
 from usvit.files import (
     TABLE_BYTES,
@@ -317,7 +317,7 @@ def with_classes(manifest: Manifest, classes: tuple[str, ...]) -> Manifest:
         raise UsvitError(f"data.classes needs the positive class '{manifest.positive_class}' and another one.")
     table = manifest.table.copy()
     other = ~table.label.isin(classes) & table.exclude_reason.isna()
-    table.loc[other, "exclude_reason"] = "its class is not among data.classes"
+    table.loc[other, "exclude_reason"] = OTHER_CLASS
     return dataclasses.replace(manifest, table=table, classes=tuple(dict.fromkeys(classes)))
 
 
@@ -353,7 +353,7 @@ def keep_only(manifest: Manifest, keep_list: Path) -> Manifest:
         listed = listed[listed.keep.str.lower().isin(["true", "1", "yes"])]
     kept = set(zip(listed.dataset, listed.image_id, strict=True))
     dropped = np.array([pair not in kept for pair in zip(table.dataset, table.image_id, strict=True)])
-    table.loc[dropped & table.exclude_reason.isna(), "exclude_reason"] = f"not in the keep-list {keep_list.name}"
+    table.loc[dropped & table.exclude_reason.isna(), "exclude_reason"] = f"{NOT_KEPT} {keep_list.name}"
     if absent := [label for label in manifest.classes if not (table[table.exclude_reason.isna()].label == label).any()]:
         raise UsvitError(f"The keep-list {keep_list} leaves no image of the class '{absent[0]}'.")
     return dataclasses.replace(manifest, table=table)

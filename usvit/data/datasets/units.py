@@ -27,6 +27,12 @@ SIDE_WORDS = "; ".join(f"{', '.join(words)} for the {side} breast" for side, wor
 _ONE = (("lesion", "lesion_id", "patient_id"), ("lesion", "lesion_id", "side"), ("exam", "exam_id", "patient_id"))
 """Units with an id of their own, and what all images of one must agree in."""
 
+_ADVICE = {
+    "lesion": "if lesions are numbered within each patient, put the patient's id before the number",
+    "exam": "if exams are numbered within each patient, put the patient's id before the number, and if the "
+    "StudyInstanceUID of DICOM files is wrong, name the exams in a column exam_id of the table",
+}
+
 
 def side_of(word: str) -> str | None:
     """Return the side that a word of a table names.
@@ -72,8 +78,7 @@ def contradiction(table: pd.DataFrame) -> Contradiction | None:
             own = rows[several]
             own = own[(own["dataset"] == own["dataset"].iloc[0]) & (own[column] == own[column].iloc[0])]
             what = "patients" if other == "patient_id" else "sides"
-            advice = f"if {unit}s are numbered within each patient, put the patient's id before the number"
-            said = f"belong to one {unit} but have two {what}: correct them; {advice}"
+            said = f"belong to one {unit} but have two {what}: correct them; {_ADVICE[unit]}"
             return Contradiction(said, int(own.index[0]), int(own.index[own[other] != own[other].iloc[0]][0]))
     return None
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .dicom.patient import differing_patients as differing_patients
     from .formats import IMAGE_SUFFIXES as IMAGE_SUFFIXES
     from .formats import PICTURE_NAMES as PICTURE_NAMES
+    from .formats import STILL_SUFFIXES as STILL_SUFFIXES
     from .formats import UNREAD_SUFFIXES as UNREAD_SUFFIXES
     from .image_hashes import Fingerprint as Fingerprint
     from .image_hashes import fingerprint as fingerprint

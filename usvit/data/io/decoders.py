@@ -1,4 +1,4 @@
-"""The decoder of each picture format: frames as 8-bit RGB, or as ``DeepFrame`` where a format has more than 8 bits."""
+"""The decoder of each format: frames as 8-bit RGB, or as ``DeepFrame`` where a format has more than 8 bits."""
 
 import io
 from collections.abc import Callable
@@ -19,6 +19,7 @@ from usvit.data.io.grey_levels import DeepFrame
 from usvit.data.io.pnm import decode_pnm
 from usvit.data.io.tiff import decode_page, read_pages, unsupported
 from usvit.data.io.types import UInt8
+from usvit.data.io.video import VideoFrames
 
 cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # its messages quote the file
 
@@ -37,7 +38,8 @@ _ORIENTATION = 0x0112
 
 def decoder_of(format_: PictureFormat, path: Path, stream: BinaryIO) -> "PictureDecoder":
     """Return the decoder of a file whose format is known; it does not close the stream."""
-    return _DECODERS.get(format_.name, PictureDecoder)(format_, path, stream)
+    kind = _Video if format_.demuxer else _DECODERS.get(format_.name, PictureDecoder)
+    return kind(format_, path, stream)
 
 
 class PictureDecoder:
@@ -205,6 +207,23 @@ class _Pnm(PictureDecoder):
 
     def frame(self, number: int) -> UInt8 | DeepFrame:
         return decode_pnm(self._path, self._content())
+
+
+class _Video(PictureDecoder):
+    def _open(self) -> None:
+        self._video = VideoFrames(self._path, self._content(), self._format.demuxer)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._video.close()
+
+    @property
+    def n_frames(self) -> int:
+        return self._video.n_frames
+
+    def frame(self, number: int) -> UInt8:
+        return self._video.frame(number)
 
 
 _DECODERS = {"PNG": _Png, "JPEG": _Jpeg, "TIFF": _Tiff, "JPEG 2000": _Jpeg2000, "PNM": _Pnm}

@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from .contamination import names_with_same_images as names_with_same_images
     from .contamination import refuse_contaminated as refuse_contaminated
     from .contamination import unlisted as unlisted
+    from .exclusions import CONFLICT as CONFLICT
+    from .exclusions import EXCLUSION_KINDS as EXCLUSION_KINDS
+    from .exclusions import NOT_KEPT as NOT_KEPT
+    from .exclusions import OTHER_CLASS as OTHER_CLASS
+    from .exclusions import OTHER_EXCLUSION as OTHER_EXCLUSION
+    from .exclusions import kind_of_exclusion as kind_of_exclusion
     from .folds import SPLITS as SPLITS
     from .folds import check_folds as check_folds
     from .folds import folds_sha256 as folds_sha256

@@ -13,6 +13,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from usvit.data.near_duplicates import NearDuplicate
+from usvit.data.splits.exclusions import CONFLICT
 
 
 def group_ids(table: pd.DataFrame, copies: Sequence[NearDuplicate] = ()) -> list[str]:
@@ -77,7 +78,7 @@ def label_conflicts(table: pd.DataFrame) -> list[str | None]:
             for index, row in rows.iterrows():
                 other = rows[rows.label != row.label].iloc[0]
                 reasons[int(str(index))] = (
-                    f"pixel-identical to '{other.image_id}' of {other.dataset}, which is labelled {other.label}"
+                    f"{CONFLICT} '{other.image_id}' of {other.dataset}, which is labelled {other.label}"
                 )
     return reasons
 

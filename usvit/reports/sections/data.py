@@ -152,11 +152,12 @@ def checklists_section(content: ReportContent) -> doc.DocumentSection:
         for item in one.items:
             from_run = f"From the run: {item.run}" if item.answer and item.run else item.run
             status = doc.strong(item.status) if item.status == "not supplied" else item.status
-            asks = f"{item.section}. {item.asks}"
+            asks = f"{item.section}. {item.asks}{f' ({item.change})' if item.change else ''}"
             rows.append((item.number, asks, status, " ".join(filter(None, [item.answer, from_run]))))
         statuses = ("answered", "from the run", "partly from the run", "not supplied")
         filled = ", ".join(f"{one.count(status)} {status}" for status in statuses)
-        of = f"{one.source}. Of {len(one.items)} items{' and sub-items' if one.key == 'tripod_ai' else ''}: {filled}."
+        parts = "" if all(item.number.isdigit() for item in one.items) else " and sub-items"
+        of = f"{one.source}. Of {len(one.items)} items{parts}: {filled}."
         table = doc.Table(one.name, ["Item", "Asks for", "Status", "Answer"], rows, look="checklist")
         folded = doc.Details(f"All items of {one.name}", [table])
         blocks.append(doc.DocumentSection(one.name, [doc.Paragraph(of, small=True), folded]))

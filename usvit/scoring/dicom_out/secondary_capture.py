@@ -8,9 +8,13 @@ import highdicom as hd
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 from pydicom.uid import (
+    HEVCM10P51,
+    HEVCMP51,
     JPEG2000,
+    MPEG4HP41,
     UID,
     ExplicitVRLittleEndian,
+    MPEGTransferSyntaxes,
     MultiFrameTrueColorSecondaryCaptureImageStorage,
     SecondaryCaptureImageStorage,
 )
@@ -26,14 +30,17 @@ _DERIVATION = "B-mode region with the scores of a neural network underneath{}. R
 _SALIENCY = ", its saliency blended in"
 """Part of the derivation description, if saliency is drawn."""
 _JPEG, _JPEG_2000, _JPEG_LS = "ISO_10918_1", "ISO_15444_1", "ISO_14495_1"
+_MPEG_2, _H264 = "ISO_13818_2", "ISO_14496_10"
 _LOSSY = {
     "1.2.840.10008.1.2.4.50": _JPEG,
     "1.2.840.10008.1.2.4.51": _JPEG,
     "1.2.840.10008.1.2.4.81": _JPEG_LS,
     JPEG2000: _JPEG_2000,
     "1.2.840.10008.1.2.4.203": "ISO_15444_15",
+    **{syntax: _MPEG_2 if syntax < MPEG4HP41 else _H264 for syntax in MPEGTransferSyntaxes},
+    **dict.fromkeys((HEVCMP51, HEVCM10P51), "ISO_23008_2"),
 }
-_METHODS = {*_LOSSY.values(), "ISO_13818_2", "ISO_14496_10", "ISO_23008_2"}
+_METHODS = {*_LOSSY.values()}
 
 
 def capture_of(

@@ -45,6 +45,7 @@ from usvit.records import (
 )
 from usvit.scoring.calibration import LocalCalibration, read_calibration
 from usvit.scoring.external.counting import predictions_of
+from usvit.scoring.external.flow import flow_of_test
 from usvit.scoring.external.labels import (
     COPY,
     FAILED,
@@ -148,6 +149,7 @@ def evaluate_scores(
         if refit is None
         else RecalibrationFiguresRecord(sha256=refit.sha256, n_images=refit.n_images, n_groups=refit.n_groups),
         counts=_counts(labelled, dropped),
+        flow=flow_of_test(scored, labelled, dropped),
         seen=seen_check(scored, rows, refit),
         failures=_failures(labelled, rows, table, points, scored.positive, settings.unit),
         abstained=_abstained(int(abstained.sum()), decided, points, scored.positive),

@@ -60,6 +60,8 @@ class LabelledSet:
     """The requested columns that the label table has."""
     said: list[str]
     """Messages for the user."""
+    why: pd.Series
+    """(n,) for each row of the scored set: why it is not used (``COPY``, ``UNLABELLED``, ``LEFT_OUT``), or ""."""
 
     def count(self, what: str) -> int:
         return int((self.listed["what"] == what).sum())
@@ -107,6 +109,9 @@ def join_labels(scored: ScoredSet, labels: LabelTable, extra: Sequence[str] = ()
     kept = known & (label != "")
     lost.append(_listing(UNLABELLED, rows.loc[~known, "item_id"].drop_duplicates().tolist()))
 
+    why = pd.Series(COPY, index=scored.rows.index, dtype=object)
+    why[rows.index] = np.select([~known, label == ""], [UNLABELLED, LEFT_OUT], default="")
+
     failures = scored.failures if by == "item_id" else scored.failures[:0]
     wanted = failures["item_id"].map(table["label"])
     failed = failures[["item_id", "code"]].assign(label=wanted)[wanted.notna() & (wanted != "")]
@@ -132,6 +137,7 @@ def join_labels(scored: ScoredSet, labels: LabelTable, extra: Sequence[str] = ()
         n_labels=int((table["label"] != "").sum()),
         extra=tuple(extra),
         said=said,
+        why=why,
     )
 
 

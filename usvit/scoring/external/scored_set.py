@@ -25,8 +25,8 @@ class ScoredSet:
 
     folder: Path
     rows: pd.DataFrame = field(repr=False)
-    """``items.score_columns`` and ``group_id``; ids and other text as str, '' if absent; numbers as float64 with NaN;
-    ``unusual`` and ``seen`` as bool."""
+    """``items.score_columns`` and ``group_id``; ids, sides and other text as str, '' if absent; numbers as float64
+    with NaN; ``unusual`` and ``seen`` as bool."""
     failures: pd.DataFrame = field(repr=False)
     """``items.FAILURE_COLUMNS``, all str."""
     classes: tuple[str, ...]
@@ -190,7 +190,7 @@ def _typed(raw: pd.DataFrame, classes: tuple[str, ...], positive: str, file: Pat
             raise UsvitError(f"{file}: column '{name}' holds a value that is not a number.") from error
     for name in _YES:
         rows[name] = rows[name].map(lambda cell: str(cell).strip().lower() in ("true", "1", "1.0", "yes"))
-    for name in (one for one in score_columns(classes, positive) if one not in {*measured, *_YES}):
+    for name in (one for one in score_columns(classes, positive, sides="side" in raw) if one not in {*measured, *_YES}):
         rows[name] = rows[name].map(lambda cell: "" if cell is None or cell != cell else str(cell)).astype(object)
     rows["frame"] = rows["frame"].astype(np.int64)
     prob = rows[numbers].to_numpy(np.float64)

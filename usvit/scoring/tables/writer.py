@@ -29,6 +29,7 @@ def write_tables(
     threshold_origin: str = "",
     abstain: bool = False,
     zone: AbstentionZone | None = None,
+    sides: bool = False,
 ) -> SummaryRecord:
     """Write ``TABLES`` and ``summary.json`` into a folder.
 
@@ -49,6 +50,7 @@ def write_tables(
         abstain: whether unusual images get no decision. They are then also left out of the figures of files, studies
             and patients.
         zone: probabilities for which no decision is made, of images and of means.
+        sides: whether a row states the breast that its image shows (``score_columns``).
 
     Returns:
         The content of ``summary.json``.
@@ -65,7 +67,7 @@ def write_tables(
         threshold_origin=threshold_origin,
         zone=zone,
     )
-    columns = score_columns(classes, positive)
+    columns = score_columns(classes, positive, sides=sides)
     rows: dict[str, int] = {}
     with roll_ups(positive, threshold, abstain=abstain, zone=zone) as rolled:
         with (

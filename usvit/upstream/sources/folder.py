@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from usvit.data.datasets import Indices, StringArray, UpstreamDataset, subfolders
-from usvit.data.io import IMAGE_SUFFIXES, BadImage, PictureFile, refusing
+from usvit.data.io import STILL_SUFFIXES, BadImage, PictureFile, refusing
 from usvit.errors import UsvitError
 from usvit.files import open_regular
 
@@ -109,7 +109,7 @@ def _walk(folder: Path, prefix: str, found: list[str], me: tuple[int, int], abov
                 inner = (status.st_dev, status.st_ino)
                 if inner not in (*above, me):
                     _walk(Path(entry.path), f"{prefix}{entry.name}/", found, inner, (*above, me))
-            elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:  # noqa: PTH122 - millions of names
+            elif os.path.splitext(entry.name)[1].lower() in STILL_SUFFIXES:  # noqa: PTH122 - millions of names
                 found.append(prefix + entry.name)
 
 
@@ -137,7 +137,7 @@ def class_folders(
     if not sum(counts):
         raise UsvitError(
             f"There are no images in {root}: none of its {len(classes)} class folders contains files that end in "
-            f"{', '.join(sorted(IMAGE_SUFFIXES))}."
+            f"{', '.join(sorted(STILL_SUFFIXES))}."
         )
     files = (f"{label}/{file}" for label, inner in zip(classes, listed, strict=True) for file in inner)
     return FileSource(name, root, files, names or classes, np.repeat(np.arange(len(classes)), counts))
@@ -155,7 +155,7 @@ def open_folder(path: Path, split: str = "train") -> FileSource:
     """
     root = _split_folder(path, split)
     classes = [folder.name for folder in subfolders(root)]
-    strays = [entry.name for entry in root.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES and entry.is_file()]
+    strays = [entry.name for entry in root.iterdir() if entry.suffix.lower() in STILL_SUFFIXES and entry.is_file()]
     if not classes:
         found = f", only images ({strays[0]}, ...): use the source 'unlabeled', or sort them" if strays else ""
         raise UsvitError(f"{root} has no class folders{found}. Expected <class>/<image>, such as cat/1.jpg.")
@@ -189,7 +189,7 @@ def open_unlabeled(path: Path, split: str = "train") -> FileSource:
     with reading(root):
         files = list_images(root)
     if not files:
-        raise UsvitError(f"There are no images below {root} (files that end in {', '.join(sorted(IMAGE_SUFFIXES))}).")
+        raise UsvitError(f"There are no images below {root} (files that end in {', '.join(sorted(STILL_SUFFIXES))}).")
     source = FileSource("unlabeled", root, files, (), np.full(len(files), -1))
     _refuse_masks(source)
     return source

@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from usvit.data.io import IMAGE_SUFFIXES
+from usvit.data.io import STILL_SUFFIXES
 from usvit.errors import UsvitError
 
 _FIRST = ("jpg", "jpeg", "png", "webp")
-IMAGES = (*_FIRST, *sorted({suffix[1:] for suffix in IMAGE_SUFFIXES} - {*_FIRST}))
+IMAGES = (*_FIRST, *sorted({suffix[1:] for suffix in STILL_SUFFIXES} - {*_FIRST}))
 """Suffixes of the members that are images, without the dot; the first one of a sample is its image."""
 _MAX_LABEL_BYTES = 1_000_000
 """Maximum number of bytes that are read of a .cls or .json file."""

@@ -106,10 +106,10 @@ def test_a_row_may_name_the_instance(root):
 
 
 def test_a_patient_of_the_table_goes_before_that_of_the_file(root):
-    rows = [["A/IM0", "benign", "P1"], ["A/IM00.dcm", "benign", "MRN-1"], ["B/IM1", "benign", ""]]
-    rows += [["B/IM10.dcm", "malignant", "P1"], ["C/IM2", "malignant", "P2"], ["C/IM20.dcm", "malignant", "P2"]]
+    rows = [["A/IM0", "benign", "P1"], ["A/IM00.dcm", "benign", "P1"], ["B/IM1", "benign", ""]]
+    rows += [["B/IM10.dcm", "malignant", "MRN-1"], ["C/IM2", "malignant", "P2"], ["C/IM20.dcm", "malignant", "P2"]]
     write_csv(root / "labels.csv", [["path", "label", "patient_id"], *rows])
-    assert [record.patient_id for record in opened(root)] == ["P1", "MRN-1", "MRN-1", "P1", "P2", "P2"]
+    assert [record.patient_id for record in opened(root)] == ["P1", "P1", "MRN-1", "MRN-1", "P2", "P2"]
 
 
 @pytest.mark.parametrize(
@@ -160,3 +160,33 @@ def test_real_files_beside_a_table(tmp_path, real_data):
     records = opened(root)
     assert {record.path.name: record.frame for record in records}["examples_ybr_color.dcm"] == 15
     assert {record.device for record in records} >= {"LOGIQ 700", "SSD-4000"}
+
+
+def test_exam_and_side_come_from_the_header_unless_the_table_has_them(root):
+    write_dicom(root / "A/IM0", speckle(0), PatientID="MRN-1", StudyInstanceUID="1.2.1", ImageLaterality="L")
+    write_dicom(root / "A/IM00.dcm", speckle(1), PatientID="MRN-1", StudyInstanceUID="1.2.1", Laterality="R")
+    names = ["A/IM0", "A/IM00.dcm", "B/IM1", "B/IM10.dcm", "C/IM2", "C/IM20.dcm"]
+    rows = [[name, "benign", "rechts" if name == "B/IM1" else ""] for name in names]
+    write_csv(root / "labels.csv", [["path", "label", "side"], *rows])
+    records = opened(root)
+    assert [record.side for record in records] == ["left", "right", "right", None, None, None]
+    assert [record.exam_id for record in records] == ["1.2.1", "1.2.1", "1.2.2", "1.2.2", "1.2.3", "1.2.3"]
+    rows = [[*row[:2], f"E{number}"] for number, row in enumerate(rows)]
+    write_csv(root / "labels.csv", [["path", "label", "exam_id"], *rows])
+    assert [record.exam_id for record in opened(root)] == [f"E{number}" for number in range(6)]
+
+
+@pytest.mark.slow
+def test_no_study_uid_is_written_where_pseudonyms_are_used(root):
+    manifest = build_manifest("dicom", {"": root}, NoProgress())
+    ids = Pseudonyms.of_key(default_key_path())
+    assert set(manifest.table.exam_id) == {ids.study(uid) for uid in ("1.2.1", "1.2.2", "1.2.3")}
+    assert "1.2.1" not in csv_text(manifest.shown)
+    kept = build_manifest("dicom", {"": root}, NoProgress(), keep_ids=True)
+    assert set(kept.table.exam_id) == {"1.2.1", "1.2.2", "1.2.3"}
+
+
+def test_a_study_of_two_patients_says_how_to_name_exams(root):
+    write_dicom(root / "A/IM00.dcm", speckle(10), PatientID="MRN-2", StudyInstanceUID="1.2.1")
+    with pytest.raises(UsvitError, match=r"A/IM0 and A/IM00.dcm .* one exam but have two patients: .* column exam_id"):
+        opened(root)

@@ -7,12 +7,13 @@ from PIL import Image
 
 from tests.conftest import TINY
 from tests.data.conftest import blob, save, speckle, write_dicom
+from tests.data.io.videos import uncompressed
 from usvit.data.datasets.cards import DataCard, load_card
 from usvit.data.datasets.identities import Identities
 from usvit.data.datasets.locate import open_dataset
 from usvit.data.datasets.manifest import build_manifest
 from usvit.data.datasets.readers import folder as reader
-from usvit.data.io import IMAGE_SUFFIXES
+from usvit.data.io.formats import PICTURE_FORMATS
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 
@@ -107,20 +108,26 @@ def test_a_file_of_several_frames_is_refused_and_never_its_first_frame_used(root
         with pytest.raises(UsvitError, match="several_frames"):
             build_manifest("folder", {"": root}, NoProgress())
         path.unlink()
+    loop = np.repeat(np.stack([speckle(50), speckle(51)])[..., None], 3, axis=3)
+    (root / "benign" / "e.avi").write_bytes(uncompressed(loop))
+    with pytest.raises(UsvitError, match="several_frames"):
+        build_manifest("folder", {"": root}, NoProgress())
+    (root / "benign" / "e.avi").write_bytes(uncompressed(loop[:1]))
     frames[0].save(root / "benign" / "still.gif")
-    assert len(build_manifest("folder", {"": root}, NoProgress()).table) == 25
+    assert len(build_manifest("folder", {"": root}, NoProgress()).table) == 26
 
 
 def test_every_format_is_read_and_a_range_that_was_assumed_is_warned_of(root, caplog):
-    for number, suffix in enumerate(sorted(IMAGE_SUFFIXES)):
+    pictures = sorted(suffix for one in PICTURE_FORMATS if one.pillow for suffix in one.suffixes)
+    for number, suffix in enumerate(pictures):
         save(speckle(200 + number), root / "benign" / f"of{suffix[1:]}{suffix}")
     save(speckle(300).astype(np.uint16) * 16, root / "benign" / "deep.png")
     manifest = build_manifest("folder", {"": root}, NoProgress())
-    assert len(manifest.table) == 24 + len(IMAGE_SUFFIXES) + 1
+    assert len(manifest.table) == 24 + len(pictures) + 1
     assert f"1 of the {len(manifest.table)} images have more than 8 bits" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["a.heic", "B.AVIF", "loop.mp4"])
+@pytest.mark.parametrize("name", ["a.heic", "B.AVIF", "loop.wmv"])
 def test_a_picture_of_another_format_is_not_left_out_without_a_word(root, name):
     (root / "benign" / name).write_bytes(b"anything")
     with pytest.raises(UsvitError, match="format is not read: convert it to PNG"):

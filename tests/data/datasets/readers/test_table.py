@@ -6,13 +6,15 @@ import pytest
 from PIL import Image
 
 from tests.data.conftest import blob, save, speckle, write_csv, write_dicom, write_sheet
-from usvit.data.datasets.cards import DataCard, load_card
+from tests.data.io.videos import uncompressed
+from usvit.data.datasets.cards import DataCard, OwnTable, load_card
 from usvit.data.datasets.identities import Identities
 from usvit.data.datasets.locate import open_dataset
 from usvit.data.datasets.manifest import build_manifest
 from usvit.data.datasets.readers import table as reader
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
+from usvit.pseudonyms import Pseudonyms, default_key_path
 
 COLUMNS = {"path": "file", "label": "dx", "patient_id": "pid", "mask_path": "mask", "pixel_spacing_mm": "mm"}
 HEADER = ["file", "dx", "pid", "mask", "mm", "device"]
@@ -105,10 +107,12 @@ def test_one_file_may_serve_several_rows_by_its_frames(root):
     assert [(record.image_id, record.frame) for record in records] == [("loop#1", 1), ("loop#3", 3)]
 
 
-@pytest.mark.parametrize("name", ["loop.dcm", "loop.gif"])
+@pytest.mark.parametrize("name", ["loop.dcm", "loop.gif", pytest.param("loop.avi", marks=pytest.mark.slow)])
 def test_frames_are_chosen_by_the_table_and_never_taken_without_being_chosen(root, name):
     if name == "loop.dcm":
         write_dicom(root / name, pixels=np.stack([speckle(seed) for seed in (60, 61)]))
+    elif name == "loop.avi":
+        (root / name).write_bytes(uncompressed(np.repeat(np.stack([speckle(60), speckle(61)])[..., None], 3, axis=3)))
     else:
         frames = [Image.fromarray(speckle(seed)) for seed in (60, 61)]
         frames[0].save(root / name, save_all=True, append_images=frames[1:])
@@ -191,3 +195,62 @@ def test_without_a_named_table_there_must_be_one_alone(root):
         path.unlink()
     with pytest.raises(UsvitError, match=r"it does not have the expected layout"):
         opened(root)
+
+
+UNITS = {"path": "file", "label": "dx", "patient_id": "pid", "lesion_id": "Herd", "side": "Seite", "exam_id": "U"}
+
+
+def write_units(root: Path, *rows: list[object]) -> DataCard:
+    """A table of lesions; image k of the folder is row k."""
+    cells = [[f"scans/{number}.png", *row] for number, row in enumerate(rows)]
+    write_csv(root / "labels.csv", [["file", "dx", "pid", "Herd", "Seite", "U"], *cells])
+    return card(columns=UNITS)
+
+
+def test_lesions_sides_and_exams_are_read_in_words_of_several_languages(root):
+    rows = [[0, "A", "A1", "Links", "E1"], [1, "A", "A2", "droite", "E1"], [0, "B", "", "", ""]]
+    records = opened(root, write_units(root, *rows))
+    assert [(one.lesion_id, one.side, one.exam_id) for one in records] == [
+        ("A1", "left", "E1"),
+        ("A2", "right", "E1"),
+        (None, None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ([1, "B", "A1", "L", "E2"], r"scans/0.png and scans/1.png .* one lesion but have two patients: .* numbered"),
+        ([1, "A", "A1", "R", "E1"], r"scans/0.png and scans/1.png .* one lesion but have two sides"),
+        ([1, "B", "B1", "L", "E1"], r"scans/0.png and scans/1.png .* one exam but have two patients: .*exam_id"),
+        ([1, "", "B1", "L", ""], r"image scans/1.png .* has a lesion but no patient"),
+        ([1, "A", "A1", "beide", "E1"], r"row 3 of labels.csv: the side 'beide' is not known. Known are left, l,"),
+    ],
+)
+def test_each_contradiction_of_units_is_one_error(root, row, says):
+    the_card = write_units(root, [0, "A", "A1", "L", "E1"], row)
+    with pytest.raises(UsvitError, match=says):
+        opened(root, the_card)
+
+
+@pytest.mark.parametrize(("level", "name"), [("lesion", "A1"), ("breast", "A, left"), ("exam", "E1"), ("patient", "A")])
+def test_a_card_may_state_that_a_unit_has_one_label(root, level, name):
+    the_card = write_units(root, [0, "A", "A1", "L", "E1"], [1, "A", "A1", "L", "E1"])
+    assert len(opened(root, the_card)) == 2  # by image: a finding of the audit, and no error
+    stated = card(columns=UNITS, label_level=level)
+    with pytest.raises(UsvitError, match=rf"The {level} '{name}' of the data set table has two labels: benign"):
+        opened(root, stated)
+
+
+@pytest.mark.slow
+def test_units_get_pseudonyms_and_columns_only_where_an_image_has_a_value(root):
+    write_units(root, ["benign", "A", "A1", "", "E1"], ["malignant", "B", "B1", "", ""])
+    own = OwnTable(columns=UNITS)
+    table = build_manifest("table", {"": root}, NoProgress(), own=own).table
+    assert "side" not in table
+    ids = Pseudonyms.of_key(default_key_path())
+    assert list(table.lesion_id) == [ids.lesion("A1"), ids.lesion("B1")]
+    assert table.exam_id[0] == ids.study("E1") and table.exam_id.isna()[1]
+    assert ids.lesion("A1") not in (ids.patient("A1"), ids.study("A1"))
+    kept = build_manifest("table", {"": root}, NoProgress(), own=own, keep_ids=True).table
+    assert list(kept.lesion_id) == ["A1", "B1"]

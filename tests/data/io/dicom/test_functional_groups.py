@@ -217,3 +217,31 @@ def test_colours_of_sixteen_bits_are_not_black_either(used, flags):
         for number in range(2):
             wanted = values[number] / (2**used - 1) * 255
             assert np.abs(opened.frame(number) - wanted).max() <= 1
+
+
+def laterality(value):
+    return item(FrameAnatomySequence=[item(FrameLaterality=value)])
+
+
+@pytest.mark.parametrize(
+    ("tags", "sides"),
+    [
+        ({}, [None] * 3),
+        ({"ImageLaterality": "L"}, ["left"] * 3),
+        ({"Laterality": "R"}, ["right"] * 3),
+        ({"ImageLaterality": "B", "Laterality": "R"}, [None] * 3),
+        ({"ImageLaterality": "LEFT"}, [None] * 3),
+        ({SHARED: [laterality("R")], "ImageLaterality": "L"}, ["right"] * 3),
+        ({PER_FRAME: [laterality("L"), laterality("R"), laterality("U")]}, ["left", "right", None]),
+        ({PER_FRAME: [laterality("L")], "ImageLaterality": "R"}, ["left", "right", "right"]),
+        ({SHARED: [laterality("R")], PER_FRAME: [EMPTY, laterality("L"), EMPTY]}, ["right", "left", "right"]),
+    ],
+)
+def test_the_side_of_each_frame_is_its_own_or_that_of_the_image(tags, sides):
+    facts = read_facts(file(**tags))
+    assert [facts.side(number) for number in range(3)] == sides
+
+
+def test_a_number_of_frames_that_is_claimed_makes_no_sides():
+    content = file(**{PER_FRAME: [laterality("L")] * 3, "NumberOfFrames": 2**31 - 1})
+    assert len(read_facts(content).sides) == 4

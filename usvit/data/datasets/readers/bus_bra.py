@@ -1,8 +1,8 @@
 """BUS-BRA: one row per image in ``bus_data.csv``, with the patient, the scanner and the authors' folds.
 
 Layout: data_cards/bus_bra.md. Names of files and columns as in public programs that read the release;
-``bus_0001-l`` is the left breast of case 1, and its mask is ``mask_0001-l``. The folds' files number
-the test folds from 1. Source: Gomez-Flores et al. 2024, Medical Physics 51(4):3110-3123.
+the mask of ``bus_0001-l`` is ``mask_0001-l``. The suffix is not read as the side of a breast (see the card). The folds'
+files number the test folds from 1. Source: Gomez-Flores et al. 2024, Medical Physics 51(4):3110-3123.
 """
 
 from pathlib import Path

@@ -1,7 +1,8 @@
 """Decode the stored bytes of a frame to its stored values, (H, W) or (H, W, 3).
 
 The decoders were chosen by trial (docs/decisions.md): pydicom for native pixels and RLE, Pillow for 8-bit JPEG,
-python-gdcm for 12-bit and lossless JPEG, pyjpegls for JPEG-LS, pylibjpeg-openjpeg for JPEG 2000 and HTJ2K.
+python-gdcm for 12-bit and lossless JPEG, pyjpegls for JPEG-LS, pylibjpeg-openjpeg for JPEG 2000 and HTJ2K, and
+OpenCV's FFmpeg for MPEG-2, H.264 and HEVC.
 """
 
 import io
@@ -20,6 +21,8 @@ from usvit.data.io.dicom.codestream import Codestream, bare_jpeg, read_codestrea
 from usvit.data.io.dicom.fragments import Fragment, find_frames, read_frame
 from usvit.data.io.dicom.header import Header, PixelElement
 from usvit.data.io.dicom.layout import WAVELET, YBR, Layout
+from usvit.data.io.dicom.mpeg import open_video
+from usvit.data.io.video import VideoFrames
 
 Values = NDArray[Any]
 _PROGRESSIVE = ("1.2.840.10008.1.2.4.53", "1.2.840.10008.1.2.4.55")
@@ -34,7 +37,7 @@ _PLUGINS = {
 
 
 class FrameDecoder:
-    """Decodes the frames of one file, one at a time.
+    """Decodes the frames of one file, one at a time; close it.
 
     Raises:
         BadImage: The structure of the file is ``unsupported_syntax``, ``truncated`` or ``damaged``.
@@ -45,7 +48,10 @@ class FrameDecoder:
         self._header, self._layout, self._pixels = header, layout, header.pixels
         self._syntax = _supported(header)
         self._frames: list[list[Fragment]] = []
-        if self._syntax.is_encapsulated:
+        self._video: VideoFrames | None = None
+        if self._syntax in uid.MPEGTransferSyntaxes:
+            self._video = open_video(header, self._pixels, layout)
+        elif self._syntax.is_encapsulated:
             self._frames = find_frames(header, self._pixels, layout.frames)
         else:
             _check_length(header, self._pixels, layout)
@@ -63,6 +69,11 @@ class FrameDecoder:
         Raises:
             BadImage: The frame is ``truncated`` or ``damaged``.
         """
+        if self._video is not None:
+            values = self._video.frame(number)
+            if values.shape[:2] != (self._layout.rows, self._layout.columns):
+                raise self._bad("its video has another size than its header claims")
+            return values, "RGB"
         if not self._syntax.is_encapsulated:
             return self._native(number)
         data = read_frame(self._header.source, self._frames[number])
@@ -78,6 +89,11 @@ class FrameDecoder:
         if stream.process in (0xC0, 0xC1, 0xC2) and stream.precision == 8:
             return self._by_pillow(data, stream)
         return self._by_gdcm(data, stream)
+
+    def close(self) -> None:
+        """End the process that decodes a video."""
+        if self._video is not None:
+            self._video.close()
 
     def _native(self, number: int) -> tuple[Values, str]:
         source, layout = self._header.source, self._layout
@@ -219,7 +235,7 @@ def _supported(header: Header) -> uid.UID:
     if syntax is None:
         raise BadImage(header.path, "it does not name its transfer syntax", "unsupported_syntax")
     name = f" '{syntax.name}' ({syntax})" if syntax.name != syntax else ""  # an unknown name would quote the file
-    if syntax in _JPEG:
+    if syntax in _JPEG or syntax in uid.MPEGTransferSyntaxes:
         return syntax
     try:
         decoder = get_decoder(syntax)

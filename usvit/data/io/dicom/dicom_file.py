@@ -1,7 +1,7 @@
 """Open a DICOM file once, and read its metadata and its frames one by one."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -40,15 +40,17 @@ class DicomFile:
         self._path = source if isinstance(source, Path) else name
         with refusing(self._path):
             header = read_header(source, max_bytes, name)
-            self._source = header.source
+            self._close = ExitStack()
+            self._close.callback(header.source.close)
             try:
                 self.facts: DicomFacts = facts_of(header)
                 self.header = header.data
                 layout = self._layout = layout_of(header)
                 self._decoder = FrameDecoder(header, layout)
+                self._close.callback(self._decoder.close)
                 self._display = Display(header, layout)
             except BaseException:
-                header.source.close()
+                self._close.close()
                 raise
 
     def frame(self, number: int = 0) -> UInt8:
@@ -102,7 +104,7 @@ class DicomFile:
         return DeepFrame(values, layout.bits_stored, white_is_zero=layout.colours == "MONOCHROME1")
 
     def close(self) -> None:
-        self._source.close()
+        self._close.close()
 
     def __enter__(self) -> "DicomFile":
         return self

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydicom.uid import MPEGTransferSyntaxes
+
 from usvit.data.io.bad_image import BadImage, refuse_size, size_text
 from usvit.data.io.dicom.header import Header, required_number, text
 
@@ -11,6 +13,8 @@ PALETTE = "PALETTE COLOR"
 YBR = ("YBR_FULL", "YBR_FULL_422")
 WAVELET = ("YBR_ICT", "YBR_RCT")
 """The colours of JPEG 2000, whose decoder returns RGB."""
+SUBSAMPLED = "YBR_PARTIAL_420"
+"""The colours of videos, whose decoder returns RGB."""
 _RETIRED = ("HSV", "ARGB", "CMYK", "YBR_PARTIAL_422", "YBR_PARTIAL_420")
 
 
@@ -77,7 +81,7 @@ def layout_of(header: Header) -> Layout:
         colours=text(header.data, "PhotometricInterpretation"),
         planar=_integer(header, "PlanarConfiguration", default=0),
     )
-    _check(path, layout)
+    _check(path, layout, is_video=header.syntax in MPEGTransferSyntaxes)
     return layout
 
 
@@ -90,9 +94,10 @@ def frames_of(header: Header) -> int:
     return _integer(header, "NumberOfFrames", default=1, least=1)
 
 
-def _check(path: Path, layout: Layout) -> None:
+def _check(path: Path, layout: Layout, is_video: bool) -> None:
     bits = f"{layout.bits_stored} of {layout.bits_allocated} bits"
-    if layout.colours not in (*GREY, PALETTE, "RGB", *YBR, *WAVELET):
+    known_colours = (SUBSAMPLED, "RGB", *YBR) if is_video else (*GREY, PALETTE, "RGB", *YBR, *WAVELET)
+    if layout.colours not in known_colours or (is_video and layout.bits_allocated != 8):
         named = f" '{layout.colours}'" if layout.colours in _RETIRED else ""  # any other word would quote the file
         raise BadImage(path, f"its photometric interpretation{named} is not supported", "unsupported_pixels")
     one = layout.is_grey or layout.colours == PALETTE
