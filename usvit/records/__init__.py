@@ -107,6 +107,7 @@ from usvit.records.model import (
     SeenGap,
     SeenHashes,
     ThresholdRecord,
+    UnitThresholds,
     WeightsRecord,
 )
 from usvit.records.models_info import ModelsInfoRecord
@@ -142,8 +143,10 @@ from usvit.records.scores import (
     ScoringModelRecord,
     ScoringPreprocessing,
     SummaryRecord,
+    UnitPointRecord,
 )
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
+from usvit.records.units import ImagesPerUnit, UnitRecord
 from usvit.records.values import MeanSd
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
@@ -226,6 +229,7 @@ __all__ = [
     "FoldRow",
     "FoldsRecord",
     "Headline",
+    "ImagesPerUnit",
     "InDistribution",
     "JobIdentity",
     "JobRecord",
@@ -300,6 +304,9 @@ __all__ = [
     "SummaryRecord",
     "ThresholdRecord",
     "TrainingShareRecord",
+    "UnitPointRecord",
+    "UnitRecord",
+    "UnitThresholds",
     "Verdict",
     "WeightsRecord",
     "WorstCase",

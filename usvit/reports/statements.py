@@ -13,7 +13,7 @@ from usvit.records.run import (
     Data,
 )
 from usvit.reports.evaluations import facts_of_evaluation
-from usvit.reports.formatting import count, decimals, estimate, spread
+from usvit.reports.formatting import count, decimals, estimate, rows_words, spread
 from usvit.reports.run_files import Run
 from usvit.wording import counted, listed, plural
 
@@ -178,9 +178,9 @@ def _grouping(sizes: dict[str, int]) -> str:
 
 def tested(run: Run) -> str:
     """``778 images in 765 groups``, with the number of patients if it is known."""
-    words = f"{plural(run.metrics.n_images, 'image')} in {plural(run.metrics.n_groups, 'group')}"
+    words = f"{rows_words(run.metrics)} in {plural(run.metrics.n_groups, 'group')}"
     patients = run.metrics.patients and run.metrics.patients.n_patients
-    return f"{words}, {plural(patients, 'patient')}" if patients else words
+    return f"{words}, {plural(patients, 'patient')}" if patients and run.metrics.row != "patient" else words
 
 
 def _model(run: Run, cards: Cards) -> Facts:
@@ -313,7 +313,7 @@ def _results(run: Run, cards: Cards) -> Facts:
         "diagnostic": f"For {positive}, most probable class: sensitivity {estimate(own.sensitivity)}, "
         f"specificity {estimate(own.specificity)}.",
         "flow": f"{flow}.",
-        "failures": f"{plural(wrong, 'image')} of {count(metrics.n_images)} misclassified; the report shows the "
+        "failures": f"{plural(wrong, metrics.row)} of {count(metrics.n_images)} misclassified; the report shows the "
         "confusion matrix, the most confident errors and the most uncertain cases.",
     }
 
