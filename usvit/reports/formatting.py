@@ -8,8 +8,10 @@ from usvit.data.splits import contamination_warning
 from usvit.documents import NOT_RECORDED
 from usvit.estimate import Estimate
 from usvit.estimate_text import WORDS, clear_of, estimate_text, fixed
-from usvit.records import ContaminationRecord, DecisionCurve, MeanSd, MetricsRecord
+from usvit.records import CompareRecord, ContaminationRecord, DecisionCurve, MeanSd, MetricsRecord
 from usvit.wording import plural
+
+_OfUnits = MetricsRecord | CompareRecord
 
 
 def contaminated_sentence(found: Iterable[ContaminationRecord] | None) -> str | None:
@@ -29,13 +31,13 @@ def estimate(value: Estimate, digits: int = 3) -> str:
     return estimate_text(value, replace(WORDS, number=fixed(digits), before=" (95 % interval ", undefined=undefined))
 
 
-def rows_words(metrics: MetricsRecord) -> str:
+def rows_words(metrics: _OfUnits) -> str:
     """``778 images``, ``96 patients (210 images)``."""
     rows = plural(metrics.n_images, metrics.row)
     return rows if metrics.unit is None else f"{rows} ({plural(metrics.unit.n_images, 'image')})"
 
 
-def of_units(title: str, metrics: MetricsRecord) -> str:
+def of_units(title: str, metrics: _OfUnits) -> str:
     """``AUC``, ``AUC of patients``."""
     return title if metrics.unit is None else f"{title} of {metrics.row}s"
 
@@ -53,7 +55,7 @@ _LABELS = {
 }
 
 
-def unit_sentence(metrics: MetricsRecord) -> str:
+def unit_sentence(metrics: _OfUnits) -> str:
     """Say what a row is, how its images became one probability and one label, and what was left out."""
     unit = metrics.unit
     if unit is None:
