@@ -108,6 +108,7 @@ TABLES = {
             Views(301, None, "top-3"),
             Views(301, None, "noisy-or"),
             Views(301, 1),
+            Views(1201, 2),
         ),
         patients,
         500,

@@ -1,10 +1,11 @@
 """Settings of evaluations: columns of tables, opening of predictions, figures, external tests, and label tables."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from usvit.config.fields import Option
 from usvit.config.sections import Section
@@ -13,7 +14,12 @@ from usvit.errors import UsvitError
 Unit = Literal["image", "lesion", "breast", "exam", "patient"]
 ScoredUnit = Literal["image", "file", "exam", "patient"]
 UnitLabels = Literal["any", "lesion", "refuse"]
-_POOLING = "^(mean|max|noisy-or|top-[1-9][0-9]{0,3})$"
+
+
+def _pooling(given: str) -> str:
+    if re.fullmatch("mean|max|noisy-or|top-[1-9][0-9]{0,3}", given) is None:
+        raise ValueError("it must be mean, max, noisy-or, or top-K with a number, such as top-3")
+    return given
 
 
 def _limits(given: Mapping[str, Sequence[float] | None] | Sequence[str]) -> Mapping[str, Sequence[float] | None]:
@@ -108,7 +114,7 @@ class UnitSettings(Section):
     unit: Annotated[Unit | None, Option(metavar="UNIT")] = None
     """Unit of analysis: ``image``, ``lesion``, ``breast``, ``exam`` or ``patient``. Figures, thresholds and calibration
     are those of the unit. (default: that of the run, or ``image``)"""
-    pooling: Annotated[str, Field(pattern=_POOLING), Option(metavar="HOW")] = "mean"
+    pooling: Annotated[str, AfterValidator(_pooling), Option(metavar="HOW")] = "mean"
     """Probability of a unit from those of its images: ``mean``; ``max`` (the image with the highest probability of the
     positive class); ``top-K``, such as top-3 (mean of the K highest); ``noisy-or`` (one minus the product of one minus
     each)."""
@@ -131,7 +137,7 @@ class ExternalTestSettings(ContaminationSettings, FigureSettings):
 
     unit: Annotated[ScoredUnit, Option(metavar="UNIT")] = "image"
     """Unit of analysis: ``image`` (each frame of a file), ``file``, ``exam`` (the study) or ``patient``."""
-    pooling: Annotated[str, Field(pattern="^(mean|max)$"), Option(metavar="HOW")] = "mean"
+    pooling: Annotated[Literal["mean", "max"], Option(metavar="HOW")] = "mean"
     """Combine the images of a unit by ``mean`` (for several files, the mean of the means, as in ``patients.csv``) or
     ``max`` (the image with the highest calibrated probability)."""
     drop_seen: bool = False

@@ -89,7 +89,7 @@ def _main_table(metrics: MetricsRecord, tested_set: str) -> doc.Table:
     rows: list[tuple[doc.Cell, ...]] = []
     for row in (*main_table(len(metrics.classes)), BY_KEY["brier"]):
         quoted = getattr(metrics.headline, row.key)
-        title = of_units(row.titled(row.page or row.title, positive), metrics)
+        title = row.titled(of_units(row.page or row.title, metrics), positive)
         cells = (title, quoted, quoted.n_groups)
         if n_folds == 1:
             rows.append(cells)
