@@ -16,9 +16,10 @@ from scipy.stats import norm, rankdata
 
 from benchmarks.coverage.generators import INFORMATIVE, uneven_patients
 from benchmarks.coverage.harness import Interval, Outcome, Row, Table, interval
+from usvit.config.evaluation import UnitSettings
 from usvit.evaluation.cross_validation_headline import headline_section
-from usvit.evaluation.patients import Rule, patients_of_models
 from usvit.evaluation.prediction_arrays import rows_of
+from usvit.evaluation.units import units_of
 from usvit.metrics.bootstrap import FigureValues
 from usvit.metrics.clustered import clustered_auc
 from usvit.metrics.cross_validation import FoldFigure, area_figure, fold_mean, mean_figure, mean_value, training_share
@@ -248,7 +249,7 @@ def by_patient(row: ByPatient, k: int) -> Outcome:
     x, y, patient, positive = _several_images(rng, row.n, row.uneven)
     other_x, _, other_patient, other_positive = _others(row.uneven)
     tables = []
-    truths: dict[Rule, list[float]] = {"mean": [], "max": []}
+    truths: dict[str, list[float]] = {"mean": [], "max": []}
     for fold in folds(rng, positive):
         seen = ~fold.unseen[patient]
         w, middle = discriminant(x[seen], y[seen])
@@ -269,7 +270,7 @@ def by_patient(row: ByPatient, k: int) -> Outcome:
             truth.append(area_of(other_positive, of_patient[how]))
     table, outcome = pd.concat(tables, ignore_index=True), dict[str, Interval | float]()
     for how, truth in truths.items():
-        of_patients = patients_of_models(table, how=how, positive="yes", precedence=["yes", "no"])
+        of_patients, _ = units_of(table, UnitSettings(unit="patient", pooling=how), "yes")
         rows, section = rows_of(of_patients, "test"), headline_section(of_patients, "yes", FigureValues())
         yes = rows.index("yes")
         pooled = clustered_auc(rows.label == yes, rows.prob[:, yes], rows.group)

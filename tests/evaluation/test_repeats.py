@@ -6,9 +6,9 @@ import pytest
 
 from tests.evaluation.conftest import CLASSES, make_study
 from tests.evaluation.contents import summarise
+from usvit.config.evaluation import UnitSettings
 from usvit.errors import UsvitError
 from usvit.evaluation.foreign_tables import Columns, as_predictions, read_raw
-from usvit.evaluation.patients import by_patient
 from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.predictions import (
     COLUMNS,
@@ -19,6 +19,7 @@ from usvit.evaluation.predictions import (
     read_predictions,
 )
 from usvit.evaluation.subgroups import subgroups
+from usvit.evaluation.units import units_of
 from usvit.files import write_csv
 from usvit.metrics.basic import auc
 
@@ -114,7 +115,8 @@ def test_sections_that_need_each_image_once_are_those_of_the_first_repeat(repeat
         ), section
     assert whole["n_images"] == 200
     assert [(one["fold"], one["repeat"]) for one in whole["folds"]] == [(k, k // 5) for k in range(15)]
-    assert len(by_patient(repeated, how="mean", positive="malignant", precedence=CLASSES)) == 100
+    known = repeated.assign(patient_id=repeated["group_id"])
+    assert units_of(known, UnitSettings(unit="patient"), "malignant")[1].n_units == 100
     assert sum(level.n_images for level in subgroups(repeated, "dataset", positive="malignant")) == 200
 
 

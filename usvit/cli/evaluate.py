@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
@@ -16,14 +17,27 @@ from usvit.config.evaluation import (
     ExternalTestSettings,
     LabelSettings,
     PredictionSettings,
+    ScoredUnit,
+    Unit,
 )
-from usvit.config.fields import given_fields, part
+from usvit.config.fields import Option, given_fields, part
+from usvit.config.keywords import built
 from usvit.config.sections import Section
 from usvit.errors import UsvitError
+
+S = TypeVar("S", bound=Section)
 
 
 class EvaluateOptions(ExternalTestSettings, LabelSettings, EvaluationSettings, Columns):
     """Options of the command; which of them apply depends on what is evaluated."""
+
+    unit: Annotated[Literal[Unit, ScoredUnit] | None, Option(metavar="UNIT")] = None
+    """Unit of analysis: image, lesion, breast, exam or patient; of a scored set, image, file, exam or patient.
+    Figures, thresholds and calibration are those of the unit. (default: that of the run, or image)"""
+    pooling: Annotated[str, Option(metavar="HOW")] = "mean"
+    """Probability of a unit from those of its images: ``mean``; ``max`` (the image with the highest probability of the
+    positive class); and, but for a scored set, ``top-K``, such as top-3 (mean of the K highest), and ``noisy-or`` (one
+    minus the product of one minus each)."""
 
 
 @takes_options()
@@ -89,7 +103,7 @@ def evaluate(
         record, _ = evaluate_scores(
             predictions,
             table,
-            settings=part(settings, ExternalTestSettings),
+            settings=_of(settings, ExternalTestSettings),
             out=out,
             command=o.command_line(scores=predictions, labels=labels, out=out, **hidden),
         )
@@ -99,7 +113,7 @@ def evaluate(
 
         record = evaluation.evaluate(
             predictions,
-            settings=part(settings, EvaluationSettings),
+            settings=_of(settings, EvaluationSettings),
             columns=part(settings, Columns),
             out=out,
             command=o.command_line(),
@@ -121,6 +135,14 @@ def evaluate(
             n for what, n in record.external.counts.items() if what not in ("label_rows", "labels")
         ):
             print(f"rows without a match: {out / 'unmatched.csv'}")
+
+
+def _of(settings: EvaluateOptions, section: type[S]) -> S:
+    """Return the fields of a section, of which some take fewer values than the options."""
+    given = given_fields(settings) & section.model_fields.keys()
+    return built(
+        section, {name: getattr(settings, name) for name in given}, option=partial(option_name, EvaluateOptions)
+    )
 
 
 def _refuse(

@@ -74,6 +74,8 @@ def score(
 
 
 def _show(summary: "SummaryRecord", out: Path, link: Path | None) -> None:
+    from usvit.reports import units_sentence
+
     counts, positive = summary.counts, summary.positive_class
     print(f"{counts.frames_scored} images of {counts.files_scored} files scored")
     threshold = summary.threshold
@@ -82,6 +84,7 @@ def _show(summary: "SummaryRecord", out: Path, link: Path | None) -> None:
     else:
         print(f"{counts.frames_positive} {positive}, {counts.frames_negative} not {positive}")
         print(f"threshold {threshold.value:.4f}: {threshold.origin}")
+        print(units_sentence(summary))
     if summary.abstention is not None:
         zone = summary.abstention
         print(f"{counts.frames_uncertain} uncertain, without a decision: from {zone.low:.4f} to {zone.high:.4f}")

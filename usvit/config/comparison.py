@@ -2,13 +2,13 @@
 
 from typing import Annotated, Literal
 
+from usvit.config.evaluation import UnitSettings
 from usvit.config.fields import Option
-from usvit.config.sections import Section
 
 MarginTest = Literal["noninferiority", "equivalence"]
 
 
-class ComparisonSettings(Section):
+class ComparisonSettings(UnitSettings):
     """Settings of a comparison."""
 
     names: Annotated[tuple[str, ...], Option("--name", metavar="NAME")] = ()

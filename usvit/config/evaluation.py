@@ -1,17 +1,24 @@
 """Settings of evaluations: columns of tables, opening of predictions, figures, external tests, and label tables."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from usvit.config.fields import Option
-from usvit.config.sections import Section
+from usvit.config.sections import Section, Unit
 from usvit.errors import UsvitError
 
-Unit = Literal["frame", "item", "study", "patient"]
-RollUp = Literal["mean", "max"]
+ScoredUnit = Literal["image", "file", "exam", "patient"]
+UnitLabels = Literal["any", "lesion", "refuse"]
+
+
+def _pooling(given: str) -> str:
+    if re.fullmatch("mean|max|noisy-or|top-[1-9][0-9]{0,3}|attention", given) is None:
+        raise ValueError("it must be mean, max, noisy-or, attention, or top-K with a number, such as top-3")
+    return given
 
 
 def _limits(given: Mapping[str, Sequence[float] | None] | Sequence[str]) -> Mapping[str, Sequence[float] | None]:
@@ -106,18 +113,38 @@ class FigureSettings(Section):
     """Also compute PPV and NPV at this prevalence, such as 0.006."""
 
 
-class EvaluationSettings(PredictionSettings, FigureSettings):
+class UnitSettings(Section):
+    """What one row of the figures is, and how the images of one unit become one row."""
+
+    unit: Annotated[Unit | None, Option(metavar="UNIT")] = None
+    """Unit of analysis: ``image``, ``lesion``, ``breast``, ``exam`` or ``patient``. Figures, thresholds and calibration
+    are those of the unit. (default: that of the run, or ``image``)"""
+    pooling: Annotated[str, AfterValidator(_pooling), Option(metavar="HOW")] = "mean"
+    """Probability of a unit from those of its images: ``mean``; ``max`` (the image with the highest probability of the
+    positive class); ``top-K``, such as top-3 (mean of the K highest); ``noisy-or`` (one minus the product of one minus
+    each); ``attention`` (weighted by the attention that ``loss.attention`` trains)."""
+    unit_labels: Annotated[UnitLabels, Option(metavar="RULE")] = "any"
+    """Label of a unit with images of several labels: ``any`` (positive if one image is, else the first class in order);
+    ``lesion`` (the images of a lesion must agree, and of several lesions as any); ``refuse``."""
+
+    @property
+    def of_images(self) -> bool:
+        """Whether a row is an image, so that nothing is pooled."""
+        return self.unit in (None, "image")
+
+
+class EvaluationSettings(PredictionSettings, FigureSettings, UnitSettings):
     """Settings of the evaluation of a run or of a table of predictions."""
 
 
 class ExternalTestSettings(ContaminationSettings, FigureSettings):
     """Settings of an external test: a scored set, compared with labels."""
 
-    unit: Annotated[Unit, Option(metavar="UNIT")] = "frame"
-    """Unit of analysis: ``frame``, ``item``, ``study`` or ``patient``."""
-    roll_up: Annotated[RollUp, Option(metavar="HOW")] = "mean"
-    """Combine the frames of a unit by ``mean`` (for several files, the mean of the means, as in ``patients.csv``) or
-    ``max`` (the frame with the highest calibrated probability)."""
+    unit: Annotated[ScoredUnit, Option(metavar="UNIT")] = "image"
+    """Unit of analysis: ``image`` (each frame of a file), ``file``, ``exam`` (the study) or ``patient``."""
+    pooling: Annotated[Literal["mean", "max"], Option(metavar="HOW")] = "mean"
+    """Combine the images of a unit by ``mean`` (for several files, the mean of the means, as in ``patients.csv``) or
+    ``max`` (the image with the highest calibrated probability)."""
     drop_seen: bool = False
     """Omit patients with an image that was seen in training, instead of an error."""
     calibration: Annotated[Path | None, Option(metavar="FILE")] = None

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from usvit.config.evaluation import UnitSettings
 from usvit.config.sections import (
     DataConfig,
     InputConfig,
@@ -72,6 +73,7 @@ class RunConfig(Training):
     """Configuration of a cross-validation or hold-out."""
 
     input: InputConfig = InputConfig()
+    units: UnitSettings = UnitSettings()
     allow_contaminated: bool = False
     """Test also on data sets that a foundation model behind the initial weights was pre-trained on, by its published
     list; every record and page says so."""
@@ -80,6 +82,14 @@ class RunConfig(Training):
     least time on its cores, and one after another if a fold has fewer than 1,000 training images (steps times batch
     size); on a GPU, 1. The result is that of one fold after another with as many threads, which ``folds.threads`` of
     ``run.json`` states."""
+
+    @model_serializer(mode="wrap")
+    def _without_images(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``units`` if a row is an image, so that the records of such runs are what they were before."""
+        written = handler(self)
+        if self.units == UnitSettings():
+            written.pop("units", None)
+        return dict(written)
 
     @model_validator(mode="after")
     def _adapts_trained_weights(self) -> "RunConfig":
@@ -114,6 +124,12 @@ class RunConfig(Training):
 
     @model_validator(mode="after")
     def _units_are_whole(self) -> "RunConfig":
+        if self.units.pooling == "attention" and (self.loss.attention == "none" or self.loss.vote != self.units.unit):
+            raise ValueError(
+                f"units.pooling=attention needs an attention over the views of the unit, but loss.attention is "
+                f"{self.loss.attention} and loss.vote is {self.loss.vote}: set loss.vote to the unit (--unit), and "
+                "loss.attention to trained or fitted"
+            )
         if self.loss.attention != "trained":
             return self
         for key, value in (

@@ -204,6 +204,7 @@ class InputConfig(Section):
 
 
 Unit = Literal["image", "lesion", "breast", "exam", "patient"]
+"""What one row of a table or of the figures is, and to what a label belongs, from the finest to the coarsest."""
 
 
 class LossConfig(Section):

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from .ensembles import network_folder as network_folder
     from .evaluate_predictions import USUAL_COLUMNS as USUAL_COLUMNS
     from .evaluate_predictions import Predictions as Predictions
+    from .evaluate_predictions import at_units as at_units
     from .evaluate_predictions import evaluate as evaluate
     from .evaluate_predictions import measure as measure
     from .evaluate_predictions import open_predictions as open_predictions
+    from .evaluate_predictions import units_to_use as units_to_use
     from .evaluation_folder import refuse_occupied as refuse_occupied
     from .evaluation_folder import write_evaluation as write_evaluation
     from .flow import flow_steps as flow_steps
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from .local_recalibration import SiteImages as SiteImages
     from .local_recalibration import recalibration_draws as recalibration_draws
     from .local_recalibration import size_problem as size_problem
+    from .metrics_record import IMAGES as IMAGES
     from .metrics_record import summarise as summarise
     from .metrics_record import with_contamination as with_contamination
     from .metrics_sections import SUBGROUP_COLUMNS as SUBGROUP_COLUMNS
@@ -60,5 +63,11 @@ if TYPE_CHECKING:
     from .thresholds import RULES as RULES
     from .thresholds import Choice as Choice
     from .thresholds import choose_threshold as choose_threshold
+    from .units import calibrated_units as calibrated_units
+    from .units import identified as identified
+    from .units import refuse_missing_units as refuse_missing_units
+    from .units import settings_of as settings_of
+    from .units import units_of as units_of
+    from .units import with_unit_columns as with_unit_columns
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from usvit.config.evaluation import Columns, EvaluationSettings, PredictionSettings
+from usvit.config.evaluation import Columns, EvaluationSettings, PredictionSettings, UnitSettings
+from usvit.config.fields import part
 from usvit.config.keywords import takes_settings
 from usvit.data.datasets import descriptions_of
 from usvit.data.splits import (
@@ -22,10 +23,11 @@ from usvit.evaluation.ensembles import RECORD as ENSEMBLE
 from usvit.evaluation.evaluation_folder import refuse_occupied, write_evaluation
 from usvit.evaluation.foreign_tables import as_predictions, positive_of, read_raw, with_columns
 from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin
-from usvit.evaluation.metrics_record import summarise, with_contamination
+from usvit.evaluation.metrics_record import IMAGES, summarise, with_contamination
 from usvit.evaluation.metrics_sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.evaluation.predictions import check_complete, classes_of, read_predictions
 from usvit.evaluation.run_checks import refuse_upstream
+from usvit.evaluation.units import units_of, with_unit_columns
 from usvit.files import read_csv, read_parquet, refuse_linked_folders
 from usvit.records import (
     ContaminationRecord,
@@ -34,6 +36,7 @@ from usvit.records import (
     MetricsRecord,
     ModelMetadata,
     RunRecord,
+    UnitRecord,
     fitting,
     load_record,
     refuse_changed_run,
@@ -62,6 +65,8 @@ class Predictions:
     warnings: list[str] = field(default_factory=list)
     contamination: tuple[ContaminationRecord, ...] = ()
     """Tested data sets that a foundation model behind the network was pre-trained on, which the user allowed."""
+    unit: UnitRecord | None = None
+    """What a row is; None for an image."""
     origin: PredictionOrigin = ONE_MODEL
     """What gave the predictions, for the text of the headline."""
 
@@ -111,7 +116,10 @@ def evaluate(
         refuse_occupied(out)
     with fitting(path):
         found = open_predictions(path, settings=settings, columns=columns)
-        metrics = measure(found, settings.by, settings.prevalence)
+        units = units_to_use(found, part(settings, UnitSettings))
+        if not units.of_images:  # the written table names the units
+            found = replace(found, table=with_unit_columns(found.table, found.columns))
+        metrics = measure(found, settings.by, settings.prevalence, units)
     if out is not None:
         named = {key: value for key, value in columns if value}
         files = {"predictions": path / "predictions.csv" if path.is_dir() else path}
@@ -128,9 +136,12 @@ def evaluate(
 
 
 def measure(
-    found: Predictions, by: Mapping[str, Sequence[float] | None] | None = None, prevalence: float | None = None
+    found: Predictions,
+    by: Mapping[str, Sequence[float] | None] | None = None,
+    prevalence: float | None = None,
+    units: UnitSettings = IMAGES,
 ) -> MetricsRecord:
-    """Compute every figure; ``by`` and ``prevalence`` as in ``evaluate``."""
+    """Compute every figure; ``by``, ``prevalence`` and ``units`` as in ``evaluate``."""
     metrics = summarise(
         found.table,
         classes=found.classes,
@@ -139,11 +150,31 @@ def measure(
         by=None if not by else _all_columns(found, by),
         prevalence=prevalence,
         origin=found.origin,
+        units=units,
     )
     # Without groups there are no patients either; the table's own warning already says so.
     own = [one for one in metrics.warnings if not (found.warnings and one.startswith(NO_PATIENT_ID))]
     said = metrics.model_copy(update={"warnings": [*found.warnings, *own]})
     return with_contamination(said, found.contamination)
+
+
+def units_to_use(found: Predictions, settings: UnitSettings) -> UnitSettings:
+    """Return the settings of the unit: those that were given, otherwise those of the run."""
+    own = None if found.record is None else found.record.config.as_written().get("units")
+    return UnitSettings.model_validate(own) if settings.unit is None and own else settings
+
+
+def at_units(found: Predictions, settings: UnitSettings) -> Predictions:
+    """Return the predictions of units, for what is computed from one row per image; unchanged for images.
+
+    Raises:
+        UsvitError: as ``units_of``.
+    """
+    if settings.of_images:
+        return found
+    table, unit = units_of(with_unit_columns(found.table, found.columns, *SUBGROUP_COLUMNS), settings, found.positive)
+    said = [f"{found.name}: left out {unit.reason}."] if unit.reason else []
+    return replace(found, table=table, columns=None, warnings=[*found.warnings, *said], unit=unit)
 
 
 @takes_settings

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from usvit.config.evaluation import UnitSettings
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.conformal_sets import conformal_section
@@ -13,6 +14,7 @@ from usvit.evaluation.decisions import decided_at
 from usvit.evaluation.flow import prevalence_by_unit
 from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin
 from usvit.evaluation.metrics_sections import (
+    SUBGROUP_COLUMNS,
     calibration_section,
     operating_section,
     patient_section,
@@ -24,9 +26,12 @@ from usvit.evaluation.pooled_figures import figure_points, figures_with_interval
 from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.predictions import check_predictions, classes_of, first_repeat
 from usvit.evaluation.selective_prediction import selective_section
+from usvit.evaluation.units import units_of, with_unit_columns
 from usvit.metrics.basic import confusion
 from usvit.metrics.prevalence import prevalence_section
 from usvit.records import Confusion, ContaminationRecord, FiguresRecord, FoldFigures, MetricsRecord
+
+IMAGES = UnitSettings()
 
 
 def summarise(
@@ -38,6 +43,7 @@ def summarise(
     by: Mapping[str, Sequence[float] | None] | None = None,
     prevalence: float | None = None,
     origin: PredictionOrigin = ONE_MODEL,
+    units: UnitSettings = IMAGES,
 ) -> MetricsRecord:
     """Compute every metric of a run, pooled and by fold, from its predictions alone.
 
@@ -58,6 +64,8 @@ def summarise(
             of ``metrics_sections.SUBGROUP_COLUMNS`` that exist.
         prevalence: a share of positives in (0, 1) at which predictive values are computed (``at_prevalence``).
         origin: what gave the predictions, for the text of the headline.
+        units: what a row of all sections is, except of ``patients``; a unit has the value of a column that all its
+            images share.
 
     Returns:
         Undefined values are None with a reason. The same rows give the same numbers, because bootstraps have a fixed
@@ -65,7 +73,8 @@ def summarise(
 
     Raises:
         UsvitError: the table fails ``check_predictions``, holds other classes than ``classes``, or
-            has no row of part test; ``positive`` is not a class; a column of ``by`` cannot be used.
+            has no row of part test; ``positive`` is not a class; a column of ``by`` cannot be used; and as
+            ``units_of``.
     """
     classes = list(classes)
     check_predictions(table, "The predictions table")
@@ -75,7 +84,11 @@ def summarise(
         raise UsvitError(
             f"The predictions table holds the classes {', '.join(classes_of(table))}; expected {', '.join(classes)}."
         )
-    table = _in_order(table, classes)
+    images = table = _in_order(table, classes)
+    unit = None
+    if not units.of_images:
+        table, unit = units_of(with_unit_columns(table, columns, *SUBGROUP_COLUMNS, *(by or ())), units, positive)
+        columns = None
     every = rows_of(table, "test", every_repeat=True)
     parts = [every[every.fold == k] for k in np.unique(every.fold)]
     by_fold = [figure_points(one.label, one.prob, one.group, classes=classes, positive=positive) for one in parts]
@@ -109,7 +122,8 @@ def summarise(
         folds=folds,
         mean_sd=mean_and_sd_of_all(by_fold),
         confusion=Confusion(labels=classes, counts=confusion(label, prob).tolist()),
-        patients=patient_section(everything, positive, origin),
+        patients=patient_section(images, positive, origin),
+        unit=unit,
         operating_points=points,
         calibration=calibration_section(table, positive),
         decision_curve=run_decision_curve(table, positive=positive),

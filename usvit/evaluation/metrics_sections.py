@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from usvit.config.evaluation import UnitSettings
 from usvit.errors import LeakageError, UsvitError
 from usvit.estimate import Estimate
 from usvit.evaluation.cross_validation_headline import headline_section
 from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin
-from usvit.evaluation.patients import Rule, patients_of_models
 from usvit.evaluation.pooled_figures import figures_with_intervals
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.predictions import classes_of, first_repeat
@@ -29,6 +29,7 @@ from usvit.evaluation.threshold_procedure import (
     why_no_bootstrap,
 )
 from usvit.evaluation.thresholds import choosing_rows, operating_points
+from usvit.evaluation.units import units_of
 from usvit.metrics.bootstrap import FigureValues
 from usvit.metrics.calibration_statistics import (
     N_BINS,
@@ -243,8 +244,8 @@ def patient_section(table: pd.DataFrame, positive: str, origin: PredictionOrigin
     pooled: dict[str, FiguresRecord] = {}
     headlines: dict[str, Headline] = {}
     try:
-        for how in get_args(Rule):
-            patients = patients_of_models(known, how=how, positive=positive, precedence=order)
+        for how in ("mean", "max"):
+            patients, _ = units_of(known, UnitSettings(unit="patient", pooling=how), positive)
             rows = rows_of(patients, "test")
             figures = figures_with_intervals(rows.label, rows.prob, rows.group, classes=classes, positive=positive)
             pooled[how] = FiguresRecord(**figures.values)
@@ -274,26 +275,26 @@ def warnings_of(table: pd.DataFrame, metrics: MetricsRecord) -> list[str]:
         table: the predictions.
         metrics: the figures.
     """
-    test = table[table["part"] == "test"]
+    test, row = table[table["part"] == "test"], metrics.row
     rows = rows_of(table, "test")
     said = few_groups_sentences(rows.label, group_codes(rows.group, len(rows))[0], list(rows.classes))
     for name, count in metrics.class_groups.items():
         if not count:
-            said.append(f"No test image is of class '{name}': its figures, and averages over classes, are undefined.")
+            said.append(f"No test {row} is of class '{name}': its figures, and averages over classes, are undefined.")
     without = int(test["patient_id"].isna().sum())
     if without:
         what = (
-            "No image has a patient id"
+            NO_PATIENT_ID.replace("image", row)
             if without == len(test)
-            else f"{without} of {len(test)} images have no patient id"
+            else f"{without} of {len(test)} {row}s have no patient id"
         )
         said.append(
-            f"{what}: several images of one person may be treated as independent, and intervals may be too narrow."
+            f"{what}: several {row}s of one person may be treated as independent, and intervals may be too narrow."
         )
     split = int((test.groupby("group_id")["fold"].nunique() > 1).sum())
     if split:
         said.append(
-            f"{split} groups have test images in several folds: the split leaks, and the figures are better than on "
+            f"{split} groups have test {row}s in several folds: the split leaks, and the figures are better than on "
             "new patients."
         )
     conflicts = test[test["group_id"].astype(str).str.startswith("copies:")].groupby("group_id")["label"].nunique() > 1
@@ -305,12 +306,12 @@ def warnings_of(table: pd.DataFrame, metrics: MetricsRecord) -> list[str]:
             "not near-duplicates. The report names them; 'usvit data audit' shows them, and its keep-list leaves them "
             "out."
         )
-    patients = metrics.patients
-    if patients.n_mixed:
-        order = " before ".join(f"'{name}'" for name in patients.label_order or [])
-        said.append(
-            f"{patients.n_mixed} patients have images of several labels; the order at patient level is {order}."
-        )
+    if metrics.unit and metrics.unit.reason:
+        said.append(f"Left out: {metrics.unit.reason}.")
+    mixed, level = (metrics.unit, row) if metrics.unit else (metrics.patients, "patient")
+    if mixed.n_mixed:
+        order = " before ".join(f"'{name}'" for name in mixed.label_order or [])
+        said.append(f"{mixed.n_mixed} {level}s have images of several labels; the order at {level} level is {order}.")
     sources = {one.source for one in metrics.operating_points}
     if any(source.startswith("test images of the other folds") for source in sources) and len(metrics.folds) > 1:
         said.append(

@@ -141,7 +141,7 @@ def check_predictions(table: pd.DataFrame, source: str) -> None:
     off = np.abs(prob.sum(axis=1) - 1) > SUM_TOLERANCE + 1e-12
     _refuse(table, off, source, f"the probabilities do not sum to 1 (within {SUM_TOLERANCE:g})")
 
-    _check_units(table, source)
+    check_units(table, source)
 
     where, key = "part test", ["dataset", "image_id"]
     if "repeat" in table:
@@ -154,7 +154,13 @@ def check_predictions(table: pd.DataFrame, source: str) -> None:
     _refuse(test, test.duplicated(), source, f"the image is predicted twice in {where}")
 
 
-def _check_units(table: pd.DataFrame, source: str) -> None:
+def check_units(table: pd.DataFrame, source: str) -> None:
+    """Raise UsvitError if a side is not known, or the units of two images contradict each other.
+
+    Args:
+        table: the rows.
+        source: name of the table in error texts.
+    """
     if "side" in table:
         strange = table["side"].notna() & ~table["side"].isin([*SIDES])
         _refuse(table, strange, source, f"column 'side' must be {' or '.join(SIDES)}, or empty")

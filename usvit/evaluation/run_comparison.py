@@ -156,6 +156,7 @@ def compare_predictions(
         n_groups=n_groups,
         n_folds=int(test_rows["fold"].nunique()),
         class_counts={name: int((test_rows["label"] == name).sum()) for name in first.classes},
+        unit=first.unit,
         runs=[_own(one, name, first.classes, first.positive) for one, name in zip(opened, names, strict=True)],
         pairs=pairs,
         n_compared=len(pairs),

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -39,7 +40,14 @@ from usvit.experiments.cross_validation_setup import (
     run_record,
 )
 from usvit.experiments.fold_worker import TrainFold
-from usvit.experiments.model_metadata import Learnt, adapter_of, calibration_of, downstream_metadata, ood_of
+from usvit.experiments.model_metadata import (
+    Learnt,
+    adapter_of,
+    calibration_of,
+    downstream_metadata,
+    ood_of,
+    unit_thresholds,
+)
 from usvit.experiments.parallel_folds import train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
 from usvit.experiments.training_units import TrainingUnits, view_scores, write_attention
@@ -289,9 +297,12 @@ def _run_fold(
             observed[of_train], units.image_targets[fitted], observed[of_val], group[at["val"]]
         )
         content = b"" if isinstance(detector, str) else detector.save()
-        calibrated = calibration_of(
-            rows.iloc[at["val"]], logits[: len(at["val"])], setup.classes, setup.manifest.positive_class, fold
-        )
+        positive = setup.manifest.positive_class
+        calibrated = calibration_of(rows.iloc[at["val"]], logits[: len(at["val"])], setup.classes, positive, fold)
+        of_units = None
+        if not config.units.of_images:
+            inner = evaluation.with_unit_columns(table[table["part"] == "val"], rows)
+            of_units = unit_thresholds(inner, config.units, positive, calibrated.temperature)
         novelty = (
             detector
             if isinstance(detector, str)
@@ -309,7 +320,8 @@ def _run_fold(
             described=setup.manifest.descriptions,
             name=f"the images of {'+'.join(setup.manifest.roots)}",
         )
-        return downstream_metadata(setup, fold, Learnt(result, weights_sha256, seen), calibrated, novelty, described)
+        learnt, own = Learnt(result, weights_sha256, seen), replace(calibrated, of_units=of_units)
+        return downstream_metadata(setup, fold, learnt, own, novelty, described)
 
     with times.phase("files"):
         if adapter := adapter_of(config, setup.weights.of_fold(fold)):
@@ -396,8 +408,9 @@ def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
     write_csv(run.path / "predictions.csv", pooled)
     # The inner validation rows choose thresholds and fit temperatures; the test rows are measured.
     measured = pd.concat([pooled, inner], ignore_index=True)
+    units = setup.config.units
     positive = setup.manifest.positive_class
-    metrics = evaluation.summarise(measured, classes=setup.classes, positive=positive, columns=rows)
+    metrics = evaluation.summarise(measured, classes=setup.classes, positive=positive, columns=rows, units=units)
     save_record(run.path / "metrics.json", evaluation.with_contamination(metrics, setup.contamination))
     if setup.manifest.skipped:
         write_csv(run.path / "skipped.csv", pd.DataFrame([one.content() for one in setup.manifest.skipped_files]))

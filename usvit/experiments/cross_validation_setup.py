@@ -34,6 +34,7 @@ from usvit.data.splits import (
 from usvit.data.transforms import Preprocessing
 from usvit.data.units import unit_codes
 from usvit.errors import LeakageError, UsvitError
+from usvit.evaluation import refuse_missing_units
 from usvit.experiments.base import adapt, in_runs, model_record, new_model_with_report, new_record
 from usvit.experiments.fold_schedule import LEAST_IMAGES, best_at_once, most_at_once
 from usvit.models import (
@@ -149,6 +150,12 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
             "mask. Set loss.mask_weight to 0, or add a data set with masks (usvit data info NAME)."
         )
     unit_codes(rows, config.loss.vote)  # an error before the weights are read
+    refuse_missing_units(rows, config.units, manifest.classes, manifest.positive_class)
+    if config.split.unit == "image" and not config.units.of_images:
+        raise UsvitError(
+            f"--unit {config.units.unit} needs folds that keep a {config.units.unit} whole, and --split-by image does "
+            "not. Leave out one of the two."
+        )
     folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids)
     who = f"The network of --weights {config.model.weights}"
     seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))

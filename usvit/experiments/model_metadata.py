@@ -10,12 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 import usvit.evaluation as evaluation
 from usvit.config import Training
+from usvit.config.evaluation import UnitSettings
 from usvit.data.datasets import Manifest
 from usvit.data.transforms import Preprocessing
 from usvit.models import ModelSpec, Observed, OodDetector, Weights
 from usvit.plain_data import Json
 from usvit.records import AdapterRecord, AttentionRecord, ModelMetadata, ThresholdRecord, WeightsRecord
-from usvit.records.model import BaseRecord, OodRecord, SeenRecord
+from usvit.records.model import BaseRecord, OodRecord, SeenRecord, UnitThresholds
 from usvit.training import FitResult
 
 
@@ -75,6 +76,8 @@ class Calibrated:
     temperature_reason: str | None
     thresholds: list[ThresholdRecord]
     """Thresholds of the positive class by ``RULES``."""
+    of_units: UnitThresholds | None = None
+    """Those of the units, if the run has a unit."""
 
 
 def downstream_metadata(
@@ -104,6 +107,7 @@ def downstream_metadata(
         temperature=calibrated.temperature,
         temperature_reason=calibrated.temperature_reason,
         thresholds=calibrated.thresholds,
+        unit_thresholds=calibrated.of_units,
         novelty=None if isinstance(novelty, str) else novelty,
         novelty_reason=novelty if isinstance(novelty, str) else None,
         attention=attention,
@@ -162,26 +166,57 @@ def calibration_of(
     none = "no inner validation images"
     fit = evaluation.fit_temperature(codes, scores) if len(inner) else evaluation.NoFit(none)
     prob = (evaluation.Temperature(1.0) if isinstance(fit, evaluation.NoFit) else fit).log_prob(scores)[:, k]
+    chosen_on = f"inner validation images of fold {fold}"
+    thresholds = _thresholds(inner, codes == k, np.exp(prob), not isinstance(fit, evaluation.NoFit), chosen_on)
+    if isinstance(fit, evaluation.NoFit):
+        return Calibrated(None, fit.reason, thresholds)
+    return Calibrated(fit.value, None, thresholds)
+
+
+def unit_thresholds(
+    inner: pd.DataFrame, settings: UnitSettings, positive: str, temperature: float | None
+) -> UnitThresholds | None:
+    """Choose the thresholds of units on the inner validation images of a fold; None if none of these has the unit.
+
+    Args:
+        inner: The predictions of the inner validation images.
+        settings: The unit.
+        positive: The class that the thresholds separate from the others.
+        temperature: The temperature that ``calibration_of`` fitted.
+    """
+    if not evaluation.identified(inner, settings).any():
+        return None
+    units, record = evaluation.calibrated_units(inner, settings, positive, temperature)
+    reference, score = (units["label"] == positive).to_numpy(), units[f"prob_{positive}"].to_numpy(np.float64)
+    chosen_on = f"inner validation {settings.unit}s of fold {int(units['fold'].iloc[0])}"
+    return UnitThresholds(
+        units=record, thresholds=_thresholds(units, reference, score, temperature is not None, chosen_on)
+    )
+
+
+def _thresholds(
+    inner: pd.DataFrame, reference: NDArray[np.bool_], score: NDArray[np.float64], calibrated: bool, chosen_on: str
+) -> list[ThresholdRecord]:
     thresholds = []
     for rule in evaluation.RULES:
         if len(inner):
-            choice = evaluation.choose_threshold(codes == k, np.exp(prob), rule)
-        else:  # a fixed threshold needs no images
-            choice = evaluation.Choice(rule.target) if rule.kind == "fixed" else evaluation.Choice(None, none)
+            choice = evaluation.choose_threshold(reference, score, rule)
+        elif rule.kind == "fixed":  # a fixed threshold needs no images
+            choice = evaluation.Choice(rule.target)
+        else:
+            choice = evaluation.Choice(None, "no inner validation images")
         thresholds.append(
             ThresholdRecord(
                 rule=rule.name,
                 threshold=choice.threshold,
                 reason=choice.reason,
-                score=f"{'plain' if isinstance(fit, evaluation.NoFit) else 'calibrated'} probability",
-                chosen_on=f"inner validation images of fold {fold}",
+                score="calibrated probability" if calibrated else "plain probability",
+                chosen_on=chosen_on,
                 n_images=len(inner),
                 n_groups=int(inner.group_id.nunique()),
             )
         )
-    if isinstance(fit, evaluation.NoFit):
-        return Calibrated(None, fit.reason, thresholds)
-    return Calibrated(fit.value, None, thresholds)
+    return thresholds
 
 
 def ood_of(

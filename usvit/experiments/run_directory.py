@@ -160,6 +160,7 @@ def _refuse_other_run(path: Path, existing: RunRecord, wanted: RunRecord) -> Non
             "another folder with --out."
         )
     there, here = ({"kind": record.kind, **identity(record.config.as_written())} for record in (existing, wanted))
+    here = {**{key: None for key in there if key.startswith("units.")}, **here}  # absent if a row is an image
     differing = [key for key in here if there.get(key) != here[key]]
     if differing:
         shown = "; ".join(f"{key} was {there.get(key)!r}, now {here[key]!r}" for key in differing[:4])

@@ -109,6 +109,7 @@ from usvit.records.model import (
     SeenGap,
     SeenHashes,
     ThresholdRecord,
+    UnitThresholds,
     WeightsRecord,
 )
 from usvit.records.models_info import ModelsInfoRecord
@@ -144,8 +145,10 @@ from usvit.records.scores import (
     ScoringModelRecord,
     ScoringPreprocessing,
     SummaryRecord,
+    UnitPointRecord,
 )
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
+from usvit.records.units import ImagesPerUnit, UnitRecord
 from usvit.records.values import MeanSd
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
@@ -231,6 +234,7 @@ __all__ = [
     "FoldRow",
     "FoldsRecord",
     "Headline",
+    "ImagesPerUnit",
     "InDistribution",
     "JobIdentity",
     "JobRecord",
@@ -305,7 +309,10 @@ __all__ = [
     "SummaryRecord",
     "ThresholdRecord",
     "TrainingShareRecord",
+    "UnitPointRecord",
     "UnitPrevalence",
+    "UnitRecord",
+    "UnitThresholds",
     "Verdict",
     "WeightsRecord",
     "WorstCase",

@@ -4,8 +4,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from usvit.config.sections import Unit
 from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Share, Text, key, optional
-from usvit.records.values import LabelLevel, SkippedFile
+from usvit.records.values import SkippedFile
 
 FLAGS = [
     "text",
@@ -82,7 +83,7 @@ class AuditRecord(FileRecord):
         "ids themselves are not written.",
         additionalProperties={"type": "integer", "minimum": 1},
     )
-    units: dict[LabelLevel, UnitCount] | None = optional(
+    units: dict[Unit, UnitCount] | None = optional(
         "Unit (lesion, breast, exam, patient) -> its number; only units of which an image has an id."
     )
     lesion_label_conflicts: _Groups | None = optional(

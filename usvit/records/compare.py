@@ -18,6 +18,7 @@ from usvit.records.base import (
     key,
     optional,
 )
+from usvit.records.units import UnitRecord
 from usvit.records.values import MeanSd, ShareValue
 
 _Margin = Annotated[float, Field(gt=0, lt=0.5)]
@@ -201,6 +202,7 @@ class CompareRecord(FileRecord):
     n_groups: Count = key(minimum=1)
     n_folds: Count = key(minimum=1)
     class_counts: dict[str, Count]
+    unit: UnitRecord | None = optional("Present if a row is not an image; 'images' in the other keys are then units.")
     runs: list[ComparedRun] = key(minItems=2)
     pairs: list[Pair] = key(minItems=1)
     n_compared: Count = key("Number of pairs, for Holm's correction.", minimum=1)
@@ -211,3 +213,8 @@ class CompareRecord(FileRecord):
         "specificity with its rule. Null without a margin."
     )
     warnings: list[Text]
+
+    @property
+    def row(self) -> str:
+        """What one row is: ``image``, or the unit."""
+        return "image" if self.unit is None else self.unit.unit

@@ -21,6 +21,7 @@ from usvit.records.metrics_figures import (
     MeanSdRecord,
 )
 from usvit.records.model import ContaminationRecord
+from usvit.records.units import UnitRecord
 from usvit.records.values import ShareValue
 
 
@@ -116,7 +117,8 @@ class Patients(Record):
 class MetricsRecord(FileRecord):
     """Every metric of a run, computed only from its predictions.
 
-    Rows of split 'test' are measured; rows of split 'val' only choose thresholds and fit scalings.
+    Rows of split 'test' are measured; rows of split 'val' only choose thresholds and fit scalings. With 'unit', each
+    row is a unit: 'images' in the other keys are units, except in 'patients'.
     """
 
     KIND: ClassVar[str] = "metrics"
@@ -140,6 +142,7 @@ class MetricsRecord(FileRecord):
     mean_sd: MeanSdRecord
     confusion: Confusion
     patients: Patients
+    unit: UnitRecord | None = optional("Present if a row is not an image.")
     operating_points: list[OperatingPointRecord] = key(
         "Decisions for the positive class against the rest, at thresholds that were chosen on other images."
     )
@@ -178,6 +181,11 @@ class MetricsRecord(FileRecord):
         if len({one.fold for one in self.folds}) < len(self.folds):
             raise ValueError("each fold once")
         return self
+
+    @property
+    def row(self) -> str:
+        """What one row is: ``image``, or the unit."""
+        return "image" if self.unit is None else self.unit.unit
 
     def _facts(self) -> dict[str, object]:
         facts: dict[str, object] = {"classes": self.classes, "positive_class": self.positive_class}

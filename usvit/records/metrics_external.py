@@ -1,7 +1,5 @@
 """Section ``external`` of metrics.json: an external test of scored images."""
 
-from typing import Literal
-
 from usvit.records.base import Count, Name, Record, Text, key, optional
 from usvit.records.flow import FlowRecord
 from usvit.records.guarantees import ConformalRecord
@@ -68,10 +66,6 @@ class Abstained(Record):
 class External(Record):
     """Section of an external test (usvit evaluate SCORES --labels)."""
 
-    unit: Literal["frame", "item", "study", "patient"] = key("Unit of a row, which n_images counts.")
-    roll_up: Literal["mean", "max"] | None = key(
-        "Method that combines the frames of a unit into one row; null for frames."
-    )
     joined_by: Name = key(enum=["item_id", "instance_id", "study_id", "patient_id"])
     model_sha256: Name
     recalibrated: RecalibrationFiguresRecord | None

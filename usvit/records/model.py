@@ -25,6 +25,7 @@ from usvit.records.base import (
     of_section,
     optional,
 )
+from usvit.records.units import UnitRecord
 
 _MAX_SIDE = 4096
 """Largest side of the network's input, in pixels."""
@@ -58,6 +59,15 @@ class ThresholdRecord(Record):
     chosen_on: Text = key("Description of the images on which the threshold was chosen.", minLength=1)
     n_images: Count
     n_groups: Count
+
+
+class UnitThresholds(Record):
+    """Operating points of units: patients, exams, breasts or lesions, whose probability is that of several images."""
+
+    units: UnitRecord = key("The unit, and the inner validation images and units on which the thresholds were chosen.")
+    thresholds: Annotated[list[ThresholdRecord], Field(max_length=10_000)] = key(
+        "n_images counts units. A unit is positive if the pooled probability of its images is at least the threshold."
+    )
 
 
 class InDistribution(Record):
@@ -408,6 +418,7 @@ class ModelMetadata(FileRecord):
     )
     temperature_reason: Text | None = optional("Reason why there is no temperature.", null=True)
     thresholds: Annotated[list[ThresholdRecord], Field(max_length=10_000)]
+    unit_thresholds: UnitThresholds | None = optional("Present if the run has a unit (usvit cv --unit).")
     head: Name | None = optional(const="untrained")
     novelty: OodRecord | None = optional(null=True)
     novelty_reason: Text | None = optional("Reason why there is no detector.", null=True)

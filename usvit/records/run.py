@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from usvit.config.sections import Unit
 from usvit.errors import UsvitError
 from usvit.plain_data import Json, Settings
 from usvit.records.base import (
@@ -38,7 +39,7 @@ from usvit.records.base import (
 from usvit.records.model import ContaminationRecord, ExclusionRecord, SourceRecord, TeacherRecord, WeightsRecord
 from usvit.records.run_kinds import KindSchema, known_kind, run_kinds
 from usvit.records.scores import ScoringMember
-from usvit.records.values import LabelLevel, SkippedFile
+from usvit.records.values import SkippedFile
 
 MAX_FOLDS = 10_000
 MAX_CLASSES = 100_000
@@ -83,7 +84,7 @@ class Data(InGivenOrder):
     n_images: Count | None = optional()
     n_groups: Count | None = optional()
     class_counts: dict[str, Count] | None = optional()
-    label_level: LabelLevel | None = optional(
+    label_level: Unit | None = optional(
         "Unit to which the labels belong by the data cards; absent if that is the image."
     )
     grouping: dict[str, Count] | None = optional(

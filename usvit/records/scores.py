@@ -191,6 +191,19 @@ class ScoringCalibration(Record):
     sha256: Name
 
 
+class UnitPointRecord(Record):
+    """Threshold of a unit, such as a patient, on the pooled calibrated probability of its images."""
+
+    unit: Name
+    pooling: Name
+    threshold: Number | None = key("null if the rule gives none; then nothing is decided.", minimum=0, maximum=1)
+    origin: Text = key("Where the threshold comes from, or why there is none.")
+    decides: Name | None = key(
+        "Table that the threshold decides; null if no table has the pooled probability of this unit, so that all are "
+        "decided at the threshold of a single image."
+    )
+
+
 class ScoringModelRecord(Record):
     """The networks that scored, and their calibration."""
 
@@ -205,6 +218,7 @@ class ScoringModelRecord(Record):
     rule: Text | None = optional("Rule of the threshold.")
     threshold: Number | None = optional("Threshold of a single image.", null=True)
     threshold_origin: Text | None = optional("Where the threshold comes from.")
+    unit: UnitPointRecord | None = optional("Present if the run has a unit (usvit cv --unit).")
     novelty: EnsembleOod | None
     seen: ModelSeen = key("Record of seen images.")
     device: Json

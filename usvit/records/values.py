@@ -1,6 +1,6 @@
 """Numbers with their intervals, as all records contain them."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -9,8 +9,6 @@ from usvit.records.base import Count, Number, Record, Text, key, optional
 
 NonNegative = Annotated[Estimate, Field(json_schema_extra={"properties": {"value": {"minimum": 0}}})]
 ShareValue = Annotated[Estimate, Field(json_schema_extra={"properties": {"value": {"minimum": 0, "maximum": 1}}})]
-LabelLevel = Literal["image", "lesion", "breast", "exam", "patient"]
-"""Unit to which a label belongs, from the finest to the coarsest."""
 
 
 class SkippedFile(Record):

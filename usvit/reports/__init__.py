@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .report_document import headline_document as headline_document
     from .report_document import metrics_document as metrics_document
     from .run_files import read_csv as read_csv
+    from .scores_document import units_sentence as units_sentence
     from .scores_page import write_scores_page as write_scores_page
     from .sections.training import repeat_section as repeat_section
     from .sections.training import state_notes as state_notes

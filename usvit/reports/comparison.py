@@ -8,6 +8,8 @@ from matplotlib.figure import Figure
 
 import usvit.documents as doc
 from usvit.config.comparison import ComparisonSettings
+from usvit.config.evaluation import UnitSettings
+from usvit.config.fields import part
 from usvit.config.keywords import takes_settings
 from usvit.errors import UsvitError
 from usvit.evaluation import (
@@ -15,10 +17,12 @@ from usvit.evaluation import (
     USUAL_COLUMNS,
     Columns,
     Predictions,
+    at_units,
     compare_predictions,
     names_of,
     open_all,
     rows_of,
+    units_to_use,
 )
 from usvit.files import OutputFolder, write_text
 from usvit.metrics.basic import roc
@@ -76,6 +80,8 @@ def compare(
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsvitError("The same run is named twice. Name different runs.")
     opened = open_all(paths, settings.positive, columns)
+    units = units_to_use(opened[0], part(settings, UnitSettings))
+    opened = [at_units(one, units) for one in opened]
     names = names_of(opened, paths, settings.names)
     folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
     output = OutputFolder(folder, "a comparison", files=FILES)

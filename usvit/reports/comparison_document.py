@@ -6,7 +6,7 @@ import usvit.documents as doc
 from usvit.estimate import Difference
 from usvit.records import CompareRecord, Pair
 from usvit.reports.claims import ClaimLine, claim_lines
-from usvit.reports.formatting import p_words, rule_words, spread
+from usvit.reports.formatting import of_units, p_words, rows_words, rule_words, spread, unit_sentence
 from usvit.reports.remarks import remarks
 from usvit.wording import counted, plural
 
@@ -28,9 +28,11 @@ def comparison_document(record: CompareRecord, plots: Mapping[str, doc.Plot] | N
     folds = plural(record.n_folds, "fold")
     return doc.Document(
         title=", ".join(run.name for run in record.runs),
-        kind=f"Comparison on the same {plural(record.n_images, 'image')} in {plural(record.n_groups, 'group')}, "
+        kind=f"Comparison on the same {rows_words(record)} in {plural(record.n_groups, 'group')}, "
         f"{folds}. Positive class: {record.positive_class} ({counted(record.class_counts)}).",
-        lead=[doc.Note(warning) for warning in record.warnings],
+        lead=[doc.Paragraph(unit_sentence(record)), *(doc.Note(warning) for warning in record.warnings)]
+        if record.unit
+        else [doc.Note(warning) for warning in record.warnings],
         sections=[*sections, _methods(record)],
         made_from="the predictions of the runs only. All files hold the same numbers: compare.json, compare.md, "
         "compare.tex",
@@ -57,12 +59,12 @@ def _runs(record: CompareRecord, plots: Mapping[str, doc.Plot]) -> doc.DocumentS
         "Decisions of each run",
         ["Run", *doc.numbers("Accuracy", "Balanced accuracy", f"Sensitivity, {positive}", f"Specificity, {positive}")],
         [(run.name, run.accuracy, run.balanced_accuracy, run.sensitivity, run.specificity) for run in record.runs],
-        "Each image is assigned to its most probable class.",
+        f"Each {record.row} is assigned to its most probable class.",
         detail=True,
     )
     caption = f"ROC curves, {positive} against the rest, pooled test images."
     roc = [doc.Figure(plots["roc"], caption)] if "roc" in plots else []
-    return doc.DocumentSection("Runs", [areas, decisions, *roc], "runs")
+    return doc.DocumentSection(of_units("Runs", record), [areas, decisions, *roc], "runs")
 
 
 def _differences(record: CompareRecord, plots: Mapping[str, doc.Plot]) -> doc.DocumentSection:

@@ -140,7 +140,7 @@ def _at_prevalence(run: Run, prevalence: float | None) -> AtPrevalence | None:
     if prevalence is None:
         return run.metrics.at_prevalence
     check_prevalence(prevalence)
-    rows = rows_of(run.test, "test", run.metrics.classes)
+    rows = rows_of(run.measured, "test", run.metrics.classes)
     decided = decided_at(rows, run.metrics.positive_class, run.metrics.operating_points)
     found = prevalence_section(decided.reference, decided.called, rows.group, prevalence)
     return AtPrevalence.model_validate(found)
@@ -152,7 +152,7 @@ def _plots(run: Run) -> dict[str, Plot]:
     several = len(metrics.folds) > 1
     plots = {
         "roc": roc_with_band(
-            run.test,
+            run.measured,
             positive,
             estimate(pooled.auc[area]),
             f"{spread(metrics.mean_sd.auc[area])} (SD)" if several else None,
@@ -160,9 +160,9 @@ def _plots(run: Run) -> dict[str, Plot]:
     }
     if len(classes) > 2:
         areas = [short(pooled.auc[f"{name}_vs_rest"]) for name in classes]
-        plots["roc_classes"] = roc_by_class(run.test, classes, areas)
+        plots["roc_classes"] = roc_by_class(run.measured, classes, areas)
     average = pooled.average_precision[positive]
-    plots["precision_recall"] = precision_recall(run.test, positive, estimate(average), by_fold=several)
+    plots["precision_recall"] = precision_recall(run.measured, positive, estimate(average), by_fold=several)
     shown = metrics.calibration.pooled.classes[positive].reliability
     plots["calibration"] = calibration_plot(shown.bins, short(shown.ece))
     plots["decision"] = decision_plot(metrics.decision_curve)

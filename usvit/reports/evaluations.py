@@ -6,7 +6,7 @@ Nothing was trained in its folder, so that it has other sentences, facts and che
 from collections import Counter
 
 from usvit.records import External
-from usvit.reports.formatting import count, estimate
+from usvit.reports.formatting import count, estimate, rows_words
 from usvit.reports.leakage import BY_HASH, Check
 from usvit.reports.run_files import Run
 from usvit.wording import counted, listed, plural
@@ -29,25 +29,22 @@ def lead_of(run: Run) -> str:
     """Return the first paragraph of the report of an evaluation."""
     evaluated, metrics = run.evaluated, run.metrics
     assert evaluated is not None
-    images = f"{plural(metrics.n_images, 'image')} in {plural(metrics.n_groups, 'group')}"
+    rows = f"{rows_words(metrics)} in {plural(metrics.n_groups, 'group')}"
     if metrics.external:
-        unit = metrics.external.unit
-        rows = {"study": "studies", "patient": "patients", "item": "files"}.get(str(unit))
-        what = f"{plural(metrics.n_images, str(unit), rows)} in {plural(metrics.n_groups, 'group')}" if rows else images
         thresholds = (
             f"The thresholds were fitted on other patients ({count(metrics.external.recalibrated.n_images)} images)."
             if metrics.external.recalibrated
             else "The threshold is the model's own."
         )
         return (
-            f"External test of a frozen model ({_networks(run)}): its scores for {what} were compared with the labels "
+            f"External test of a frozen model ({_networks(run)}): its scores for {rows} were compared with the labels "
             f"of these images. Nothing was trained, and no threshold was chosen, on these images. {thresholds}"
         )
     again = "Another evaluation of the predictions of the run" if evaluated.of == "run" else "Predictions of the table"
     folds = len(metrics.folds)
     sets = f"in {folds} folds, each predicted by the model of its fold" if folds > 1 else "as one set"
     return (
-        f"{again} {evaluated.source}: {images}, {sets}. usvit trained nothing here; it computed the figures from the "
+        f"{again} {evaluated.source}: {rows}, {sets}. usvit trained nothing here; it computed the figures from the "
         "classes and the probabilities in the predictions."
     )
 
@@ -86,17 +83,13 @@ def facts_of_evaluation(run: Run) -> dict[str, str | None]:
         if n and name in COUNTS and name not in ("label_rows", "labels")
     ]
     return facts | {
-        "external": f"This is an external test on {plural(run.metrics.n_images, str(external.unit), _units(run))} in "
+        "external": f"This is an external test on {plural(run.metrics.n_images, run.metrics.row)} in "
         f"{plural(run.metrics.n_groups, 'group')}. Images seen in training: {_seen(external)}",
         "model": f"A frozen model of {_networks(run)}.",
         "technique": f"deep learning, neural networks for images ({_networks(run)})",
         "exclusions": f"Not used: {'; '.join(left_out) or 'none'}.",
         "missing": f"Labelled files that could not be scored: {_failed(external)}.",
     }
-
-
-def _units(run: Run) -> str | None:
-    return "studies" if run.metrics.external and run.metrics.external.unit == "study" else None
 
 
 def _seen(external: External) -> str:

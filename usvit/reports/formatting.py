@@ -8,7 +8,10 @@ from usvit.data.splits import contamination_warning
 from usvit.documents import NOT_RECORDED
 from usvit.estimate import Estimate
 from usvit.estimate_text import WORDS, clear_of, estimate_text, fixed
-from usvit.records import ContaminationRecord, DecisionCurve, MeanSd
+from usvit.records import CompareRecord, ContaminationRecord, DecisionCurve, MeanSd, MetricsRecord
+from usvit.wording import plural
+
+_OfUnits = MetricsRecord | CompareRecord
 
 
 def contaminated_sentence(found: Iterable[ContaminationRecord] | None) -> str | None:
@@ -26,6 +29,48 @@ def estimate(value: Estimate, digits: int = 3) -> str:
     """``0.867 (95 % interval 0.812 to 0.901)``, ``undefined: no image of class 'x'``."""
     undefined = f"undefined: {value.reason or 'no reason recorded'}"
     return estimate_text(value, replace(WORDS, number=fixed(digits), before=" (95 % interval ", undefined=undefined))
+
+
+def rows_words(metrics: _OfUnits) -> str:
+    """``778 images``, ``96 patients (210 images)``."""
+    rows = plural(metrics.n_images, metrics.row)
+    return rows if metrics.unit is None else f"{rows} ({plural(metrics.unit.n_images, 'image')})"
+
+
+def of_units(title: str, metrics: _OfUnits) -> str:
+    """``AUC``, ``AUC of patients``."""
+    return title if metrics.unit is None else f"{title} of {metrics.row}s"
+
+
+def sources_words(source: str, metrics: MetricsRecord) -> str:
+    """Return where thresholds or cuts come from, for one set of images without its fold, and with the unit."""
+    words = source if len(metrics.folds) > 1 else source.replace(" of the same fold", "")
+    return words.replace("images", f"{metrics.row}s")
+
+
+_LABELS = {
+    "any": "is the first of {order} that one of its images has",
+    "lesion": "is that on which the images of each lesion agree, of several the first of {order}",
+    "refuse": "is that on which all its images agree",
+}
+
+
+def unit_sentence(metrics: _OfUnits) -> str:
+    """Say what a row is, how its images became one probability and one label, and what was left out."""
+    unit = metrics.unit
+    if unit is None:
+        return ""
+    size = unit.images_per_unit
+    how = {"mean": "the mean", "max": "the maximum", "noisy-or": "the noisy-or"}
+    pooled = how.get(unit.pooling) or f"the mean of the {unit.pooling.removeprefix('top-')} highest"
+    label = _LABELS[unit.labels].format(order=", ".join(unit.label_order))
+    said = (
+        f" One row is one {unit.unit}, with {size.least} to {size.most} images (median {size.median:g}). Its "
+        f"probability is {pooled} of those of its images, its label {label} (several labels: "
+        f"{plural(unit.n_mixed, unit.unit)}). Thresholds and calibration are those of {unit.unit}s, chosen on "
+        f"{unit.unit}s."
+    )
+    return said + (f" Left out: {unit.reason}." if unit.reason else "")
 
 
 def short(value: Estimate | None) -> str:

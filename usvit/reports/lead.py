@@ -3,7 +3,7 @@
 Every part comes from the record. A part that the record does not hold is left out.
 """
 
-from usvit.reports.formatting import count
+from usvit.reports.formatting import count, rows_words
 from usvit.reports.run_files import Run
 from usvit.wording import listed, plural
 
@@ -102,7 +102,7 @@ def _of_ensemble(run: Run) -> list[str]:
 
 
 def _tested(run: Run) -> str:
-    return f"{plural(run.metrics.n_images, 'image')} in {plural(run.metrics.n_groups, 'group')}"
+    return f"{rows_words(run.metrics)} in {plural(run.metrics.n_groups, 'group')}"
 
 
 def _folds(run: Run) -> str:

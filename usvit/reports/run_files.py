@@ -15,6 +15,9 @@ from usvit.evaluation import (
     refuse_other_figures,
     refuse_other_pool,
     refuse_upstream,
+    settings_of,
+    units_of,
+    with_unit_columns,
 )
 from usvit.files import read_csv, read_parquet, refuse_linked_folders
 from usvit.records import EnsembleRecord, MetricsRecord, ModelMetadata, RunRecord, load_record, refuse_changed_run
@@ -31,6 +34,8 @@ class Run:
     metrics: MetricsRecord
     test: pd.DataFrame
     """Test rows of predictions.csv, each image once: of the first repeat if there are several."""
+    measured: pd.DataFrame
+    """The rows of which the figures are: ``test``, or its units."""
     predicted: pd.DataFrame
     """Test rows of predictions.csv of all repeats."""
     parts: dict[int, dict[str, int]]
@@ -105,12 +110,19 @@ def read_run(run_dir: Path) -> Run:
     predicted = table[table["part"] == "test"]
     test = first_repeat(predicted)
     refuse_changed_run(run_dir, record)
-    if len(test) != metrics.n_images or sorted(classes_of(test)) != sorted(metrics.classes):
+    manifest = read_manifest(run_dir / "manifest.parquet")
+    measured = predicted
+    if metrics.unit is not None and not metrics.external:  # an external test writes the units themselves
+        measured = units_of(with_unit_columns(predicted, manifest), settings_of(metrics.unit), metrics.positive_class)[
+            0
+        ]
+    if len(first_repeat(measured)) != metrics.n_images or sorted(classes_of(test)) != sorted(metrics.classes):
         raise UsvitError(
-            f"In {run_dir}, metrics.json ({metrics.n_images} images; {', '.join(metrics.classes)}) was not made "
-            f"from predictions.csv ({len(test)} images of part test; {', '.join(classes_of(test))})."
+            f"In {run_dir}, metrics.json ({metrics.n_images} {metrics.row}s; {', '.join(metrics.classes)}) was not "
+            f"made from predictions.csv ({len(first_repeat(measured))} {metrics.row}s of part test; "
+            f"{', '.join(classes_of(test))})."
         )
-    refuse_other_figures(metrics, predicted, run_dir / "metrics.json")
+    refuse_other_figures(metrics, measured, run_dir / "metrics.json")
     refuse_other_pool(run_dir, predicted)
     histories: dict[int, pd.DataFrame] = {}
     metadata: dict[int, ModelMetadata] = {}
@@ -127,11 +139,12 @@ def read_run(run_dir: Path) -> Run:
         record=record,
         metrics=metrics,
         test=test,
+        measured=first_repeat(measured),
         predicted=predicted,
         parts={} if folds is None else _sizes(folds),
         histories=histories,
         folds=keyed,
-        manifest=read_manifest(run_dir / "manifest.parquet"),
+        manifest=manifest,
         metadata=metadata,
         folder=run_dir,
         networks=tuple(networks),

@@ -206,15 +206,16 @@ def _images(summary: SummaryRecord, images: DataTable) -> doc.DocumentSection:
 def _groups(summary: SummaryRecord, name: str, table: DataTable) -> doc.DocumentSection:
     unit = UNITS[name]
     without = {"patients": summary.counts.files_without_patient, "studies": summary.counts.files_without_study}[name]
-    after = (
-        ", at the threshold for single images. A low mean can hide one suspicious frame; the highest probability is "
-        "therefore shown as well."
-    )
+    own = summary.model.unit
+    own = own if own and own.decides == f"{name}.csv" else None
+    at = f"its own threshold, chosen on {own.unit}s" if own else "the threshold for single images"
+    after = f", at {at}. A low mean can hide one suspicious frame; the highest probability is therefore shown as well."
     after += " Unusual images are excluded." if _excludes_unusual(summary) else ""
     if without:
         after += f" {plural(without, 'file')} without a {unit} id {'is' if without == 1 else 'are'} not included."
+    decided = "the highest probability" if own and own.pooling == "max" else "this mean"
     before = "Each file counts once: the mean over files of each file's mean over its frames. "
-    said = doc.Paragraph((before, doc.strong("The decision is made on this mean"), after))
+    said = doc.Paragraph((before, doc.strong(f"The decision is made on {decided}"), after))
     return doc.DocumentSection(name.capitalize(), [said, doc.ScriptTable(name, f"{name}.csv")], name)
 
 
@@ -290,6 +291,7 @@ def _model(summary: SummaryRecord) -> doc.DocumentSection:
         ("Network", _network(summary)),
         ("Classes", (f"{', '.join(summary.classes)}; positive: ", doc.strong(positive))),
         ("Threshold", f"{stated}{summary.threshold.origin or doc.NOT_RECORDED}"),
+        ("Threshold of studies and patients", units_sentence(summary)),
         *_calibration(summary),
     ]
     rate = model.novelty.in_distribution if model.novelty else None
@@ -314,6 +316,22 @@ def _model(summary: SummaryRecord) -> doc.DocumentSection:
         ("scores.csv, SHA-256", doc.code(summary.files["scores.csv"].sha256)),
     ]
     return doc.DocumentSection("Model and settings", [doc.Facts(facts)], "model")
+
+
+def units_sentence(summary: SummaryRecord) -> str:
+    """Say at which threshold studies and patients are decided."""
+    unit = summary.model.unit
+    single = "at the threshold of a single image, which was not chosen for them"
+    if unit is None:
+        return f"studies and patients are decided {single}: train with --unit patient, or --unit exam, for their own"
+    if unit.decides is None:
+        return (
+            f"studies and patients are decided {single}; the model's own is for {unit.unit}s by {unit.pooling}, which "
+            "these tables do not have"
+        )
+    other = "studies" if unit.unit == "patient" else "patients"
+    stated = "no decision" if unit.threshold is None else f"threshold {unit.threshold:.4f}"
+    return f"{unit.decides}: {stated} of the {unit.pooling} ({unit.origin}); {other} {single}"
 
 
 def _network(summary: SummaryRecord) -> str:

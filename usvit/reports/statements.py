@@ -14,7 +14,7 @@ from usvit.records.run import (
 )
 from usvit.reports.evaluations import facts_of_evaluation
 from usvit.reports.flow import prevalence_sentence
-from usvit.reports.formatting import count, decimals, estimate, spread
+from usvit.reports.formatting import count, decimals, estimate, rows_words, spread
 from usvit.reports.run_files import Run
 from usvit.wording import counted, listed, plural
 
@@ -179,9 +179,9 @@ def _grouping(sizes: dict[str, int]) -> str:
 
 def tested(run: Run) -> str:
     """``778 images in 765 groups``, with the number of patients if it is known."""
-    words = f"{plural(run.metrics.n_images, 'image')} in {plural(run.metrics.n_groups, 'group')}"
+    words = f"{rows_words(run.metrics)} in {plural(run.metrics.n_groups, 'group')}"
     patients = run.metrics.patients and run.metrics.patients.n_patients
-    return f"{words}, {plural(patients, 'patient')}" if patients else words
+    return f"{words}, {plural(patients, 'patient')}" if patients and run.metrics.row != "patient" else words
 
 
 def _model(run: Run, cards: Cards) -> Facts:
@@ -321,7 +321,7 @@ def _results(run: Run, cards: Cards) -> Facts:
         "flow": f"{flow}.",
         "prevalence": prevalence_sentence(metrics),
         "crossed": f"Predicted class by reference class: {'; '.join(crossed)}.",
-        "failures": f"{plural(wrong, 'image')} of {count(metrics.n_images)} misclassified; the report shows the "
+        "failures": f"{plural(wrong, metrics.row)} of {count(metrics.n_images)} misclassified; the report shows the "
         "confusion matrix, the most confident errors and the most uncertain cases.",
     }
 

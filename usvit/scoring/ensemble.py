@@ -28,6 +28,7 @@ from usvit.records import (
     ScoringModelRecord,
     ScoringPreprocessing,
     SeenGap,
+    UnitPointRecord,
 )
 from usvit.scoring.calibration import LocalCalibration, read_calibration, scaled
 from usvit.scoring.ensemble_members import (
@@ -37,8 +38,17 @@ from usvit.scoring.ensemble_members import (
     sharing_backbones,
     with_one_calibration,
 )
-from usvit.scoring.items import ReadSettings
-from usvit.scoring.operating_point import ScoringThreshold, of_calibration, of_fold, of_run, of_several_runs, parse_rule
+from usvit.scoring.items import DECIDES, POOLED, ReadSettings
+from usvit.scoring.operating_point import (
+    ScoringThreshold,
+    UnitPoint,
+    of_calibration,
+    of_fold,
+    of_run,
+    of_several_runs,
+    of_unit,
+    parse_rule,
+)
 from usvit.training import Device, resolve_device
 
 Float = NDArray[np.float64]
@@ -106,6 +116,7 @@ class Ensemble:
         calibration: LocalCalibration | None,
         point: ScoringThreshold,
         rule: Rule,
+        of_unit: UnitPoint | None = None,
     ):
         members = [member for fold in folds for member in fold.members]
         first = members[0].trained
@@ -114,6 +125,8 @@ class Ensemble:
         self.shares: tuple[float, ...] = tuple(weight / len(folds) for fold in folds for weight in fold.weights)
         """Share of each network in the mean; they sum to 1."""
         self._device, self._point = device, point
+        self.unit_point = of_unit
+        """The threshold of studies (exams) or patients, if the run chose one."""
         self.torch_device = torch.device(device.type)
         for member in members:
             member.model.to(self.torch_device).eval()
@@ -161,7 +174,10 @@ class Ensemble:
             point = of_run(models[0], temperatures, first.classes, first.positive, wanted, what)
         if settings.flip and fit is None and wanted.kind != "fixed" and point.threshold is not None:
             point = replace(point, origin=f"{point.origin}; without mirrored images, which --flip averages in")
-        return cls(chosen, where, flip=settings.flip, calibration=fit, point=point, rule=wanted)
+        unit = None
+        if fit is None and len(models) == 1:
+            unit = of_unit(models[0], chosen, first.classes, first.positive, wanted)
+        return cls(chosen, where, flip=settings.flip, calibration=fit, point=point, rule=wanted, of_unit=unit)
 
     @property
     def threshold(self) -> float | None:
@@ -300,6 +316,15 @@ class Ensemble:
             rule=self._rule.name,
             threshold=self.threshold,
             threshold_origin=self.threshold_origin,
+            unit=None
+            if self.unit_point is None
+            else UnitPointRecord(
+                unit=self.unit_point.unit,
+                pooling=self.unit_point.pooling,
+                threshold=self.unit_point.point.threshold,
+                origin=self.unit_point.point.origin,
+                decides=DECIDES.get(self.unit_point.unit) if self.unit_point.pooling in POOLED else None,
+            ),
             novelty=self._novelty(),
             seen=self._record_of_seen(),
             device=self._device.record().content(),

@@ -11,7 +11,7 @@ from usvit.errors import UsvitError, unknown
 from usvit.evaluation import is_ensemble, load_ensemble, network_folder
 from usvit.files import sha256_of_file, sha256_of_text
 from usvit.models import OodDetector, TrainedModel, fold_folders, load_trained, read_ood_detector, same_backbone
-from usvit.records import MemberOod, ScoringMember, ThresholdRecord
+from usvit.records import MemberOod, ScoringMember, ThresholdRecord, UnitThresholds
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +79,11 @@ class FoldModel:
             return self.members[0].sha256
         lines = [f"{weight!r} {one.sha256}" for weight, one in zip(self.weights, self.members, strict=True)]
         return sha256_of_text("\n".join(lines))
+
+    @property
+    def of_units(self) -> UnitThresholds | None:
+        """The thresholds of the unit of a run; None for a mean of several runs, and without a unit."""
+        return None if self.of_ensemble else self.members[0].trained.metadata.unit_thresholds
 
     def records(self, *, name_run: bool) -> list[ScoringMember]:
         """Return the entry of each of its networks in ``summary.json``; ``name_run`` adds the name of its run."""

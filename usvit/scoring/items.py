@@ -187,3 +187,8 @@ COPY_COLUMNS = ("item_id", "frame", "pixel_sha256", DESCRIPTION)
 PRIVATE_COLUMNS = ("path", "sop_instance_uid", "study_instance_uid", "original_patient_id", "device")
 FAILURE_COLUMNS = ("item_id", "path", "frame", "code", "reason")
 """``path`` is empty without ``--keep-ids``."""
+
+DECIDES = {"exam": "studies.csv", "patient": "patients.csv"}
+"""Unit of a threshold -> table whose rows it decides."""
+POOLED = ("mean", "max")
+"""Rules of pooling whose result these tables have."""

@@ -1,7 +1,7 @@
 """The threshold from which an image counts as positive, and the images on which it was chosen."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from usvit.config.evaluation import UnitSettings
 from usvit.errors import UsvitError
-from usvit.evaluation import Rows, Temperature, read_predictions, rows_of
+from usvit.evaluation import (
+    IMAGES,
+    Rows,
+    Temperature,
+    calibrated_units,
+    identified,
+    read_predictions,
+    rows_of,
+    settings_of,
+)
 from usvit.metrics.ensemble_scores import mean_scores
 from usvit.metrics.threshold_choice import Choice, Rule, choose_threshold
 from usvit.scoring.calibration import LocalCalibration
@@ -28,6 +38,15 @@ class ScoringThreshold:
     threshold: float | None
     origin: str
     """The rule and the images on which it was chosen; ``none:`` and the reason if there is no threshold."""
+
+
+@dataclass(frozen=True)
+class UnitPoint:
+    """The threshold on the pooled calibrated probability of a unit, such as a patient."""
+
+    unit: str
+    pooling: str
+    point: ScoringThreshold
 
 
 def parse_rule(text: str) -> Rule:
@@ -84,6 +103,29 @@ def of_fold(model: "FoldModel", classes: tuple[str, ...], positive: str, rule: R
     return _choose(rows, score, positive, rule, f"{len(rows)} {images}")
 
 
+def of_unit(
+    run: Path, models: Sequence["FoldModel"], classes: tuple[str, ...], positive: str, rule: Rule
+) -> UnitPoint | None:
+    """Return the threshold of the unit that the networks of a run were trained with; None if they have none.
+
+    That of several networks is chosen as in ``of_run``, on units instead of images.
+    """
+    stated = [model.of_units for model in models]
+    first = stated[0]
+    if first is None or rule.kind == "fixed" or not all(stated):
+        return None
+    units = settings_of(first.units)
+    if len(models) == 1:
+        found = {one.rule: one for one in first.thresholds}.get(rule.name)
+        absent = f"model.json has no threshold of {units.unit}s for it"
+        choice = Choice(None, absent) if found is None else Choice(found.threshold, found.reason)
+        point = _point(choice, rule, "" if found is None else f"{found.n_images} {found.chosen_on}")
+    else:
+        temperatures = {model.fold: model.temperature for model in models}
+        point = of_run(run, temperatures, classes, positive, rule, "networks", units)
+    return UnitPoint(str(units.unit), units.pooling, point)
+
+
 def of_several_runs(n_runs: int, rule: Rule) -> ScoringThreshold:
     """Return the threshold of the networks of several runs, which exists only if it is a number.
 
@@ -106,6 +148,7 @@ def of_run(
     positive: str,
     rule: Rule,
     what: str = "networks",
+    units: UnitSettings = IMAGES,
 ) -> ScoringThreshold:
     """Return the threshold of the mean of several networks of a run.
 
@@ -121,6 +164,7 @@ def of_run(
         classes, positive: classes of the networks, and the positive one.
         rule: the rule to apply.
         what: what is averaged, for ``origin``.
+        units: what the threshold decides: images, or units with the pooled probability of their images.
 
     Raises:
         UsvitError: the predictions of the run are damaged or have other classes.
@@ -130,12 +174,13 @@ def of_run(
     tables = {fold: _table_of(run, fold) for fold in sorted(temperatures)}
     if not all(path.is_file() for path in tables.values()):
         return _point(Choice(None, "the run has no predictions.csv to choose it on"), rule, "")
-    found = _unseen_scores(tables, temperatures, classes, positive)
+    found = _unseen_scores(tables, temperatures, classes, positive, units)
+    row = units.unit or "image"
     drawn = mean_scores(found.tested, found.validated, found.positive)
     if isinstance(drawn, str):
         at = ~np.isnan(found.tested)
         images = (
-            f"{int(at.sum())} out-of-fold images of single networks, not of their mean, which exceeds the target "
+            f"{int(at.sum())} out-of-fold {row}s of single networks, not of their mean, which exceeds the target "
             f"({drawn}): usvit recalibrate chooses it on the mean"
         )
         reference = np.broadcast_to(found.positive[:, None], at.shape)[at]
@@ -144,7 +189,7 @@ def of_run(
     choice = choose_threshold(np.arange(len(scores)) < len(drawn.positive), scores, rule)
     up, down = drawn.correlation
     images = (
-        f"{int((~np.isnan(found.tested)).sum())} out-of-fold images, for the mean of {len(temperatures)} {what} "
+        f"{int((~np.isnan(found.tested)).sum())} out-of-fold {row}s, for the mean of {len(temperatures)} {what} "
         f"(correlated by {up:.2f} and {down:.2f})"
     )
     return _point(choice, rule, images)
@@ -169,7 +214,11 @@ def _table_of(run: Path, fold: int) -> Path:
 
 
 def _unseen_scores(
-    tables: Mapping[int, Path], temperatures: Mapping[int, float | None], classes: tuple[str, ...], positive: str
+    tables: Mapping[int, Path],
+    temperatures: Mapping[int, float | None],
+    classes: tuple[str, ...],
+    positive: str,
+    units: UnitSettings,
 ) -> _Unseen:
     tested: list[dict[tuple[str, str], float]] = []  # by network: image -> calibrated probability
     validated: list[dict[tuple[str, str], float]] = []
@@ -183,6 +232,15 @@ def _unseen_scores(
                 own = table[table["part"] == part]
                 if own.empty:
                     into.append({})
+                    continue
+                if not units.of_images:
+                    if not identified(own, units).any():
+                        into.append({})
+                        continue
+                    own, _ = calibrated_units(own, units, positive, temperatures[fold])
+                    images = list(zip(own["dataset"], own["image_id"], strict=True))
+                    into.append(dict(zip(images, own[f"prob_{positive}"].tolist(), strict=True)))
+                    reference |= zip(images, (own["label"] == positive).tolist(), strict=True)
                     continue
                 rows = rows_of(table, part, classes)
                 images = list(zip(own["dataset"], own["image_id"], strict=True))

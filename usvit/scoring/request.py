@@ -28,6 +28,7 @@ def identity_of(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zo
         "key": pseudonyms.fingerprint,
         "model": ensemble.sha256,
         "threshold": [ensemble.threshold, ensemble.threshold_origin],
+        **({} if ensemble.unit_point is None else {"unit": str(ensemble.unit_point)}),
         "calibration": None if request.settings.calibration is None else ensemble.record().content()["calibration"],
         "frames": request.settings.frames,
         "flip": request.settings.flip,

@@ -10,8 +10,9 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 
 from tests.conftest import REPOSITORY
 from tests.scoring.make_scores import evaluated, make_scores
+from usvit.config.evaluation import UnitSettings
 from usvit.errors import LeakageError, UsvitError
-from usvit.evaluation.patients import by_patient
+from usvit.evaluation.units import units_of
 from usvit.metrics.proportions import clustered_share
 from usvit.reports import report
 from usvit.scoring.calibration import group_sha256
@@ -121,9 +122,10 @@ def test_labels_of_patients_cannot_tell_what_failed_and_that_is_said(home, truth
 @pytest.mark.parametrize("how", ["mean", "max"])
 def test_patients_are_rolled_up_as_usvit_evaluate_does(home, labels, measured, how):
     _, frames = measured
-    metrics, found = evaluated(home / "scores", labels, unit="patient", roll_up=how)
+    metrics, found = evaluated(home / "scores", labels, unit="patient", pooling=how)
     jsonschema.validate(metrics, SCHEMA, jsonschema.Draft202012Validator)
-    oracle = by_patient(frames.table, how=how, positive="malignant").set_index("group_id")
+    known = frames.table.assign(patient_id=frames.table["group_id"])
+    oracle = units_of(known, UnitSettings(unit="patient", pooling=how), "malignant")[0].set_index("group_id")
     own = found.table.set_index("group_id").loc[oracle.index]
     assert len(own) == 40
     np.testing.assert_allclose(own["prob_malignant"], oracle["prob_malignant"], rtol=0, atol=1e-12)
@@ -131,7 +133,7 @@ def test_patients_are_rolled_up_as_usvit_evaluate_does(home, labels, measured, h
     assert (own["n_images"] == 4).all()
 
 
-@pytest.mark.parametrize(("unit", "table"), [("item", "files"), ("study", "studies"), ("patient", "patients")])
+@pytest.mark.parametrize(("unit", "table"), [("file", "files"), ("exam", "studies"), ("patient", "patients")])
 def test_what_is_judged_is_the_mean_that_the_tables_show(with_rows, unit, table):
     folder, labels = with_rows(lambda rows: rows.drop(rows.index[2::4]).drop(rows.index[3::8]), frames=2, n_patients=20)
     _, found = evaluate_scores(folder, labels, unit=unit)
@@ -142,7 +144,7 @@ def test_what_is_judged_is_the_mean_that_the_tables_show(with_rows, unit, table)
 
 
 def test_items_count_their_frames_once(home, labels):
-    metrics, _ = evaluated(home / "scores", labels, unit="item")
+    metrics, _ = evaluated(home / "scores", labels, unit="file")
     assert (metrics["n_images"], metrics["n_groups"]) == (80, 40)
     assert metrics["external"]["failures"]["share"]["value"] == pytest.approx(3 / 83)
 

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from usvit.config.own_table import COLUMN_OPTIONS
+from usvit.config.sections import Unit
 from usvit.errors import LeakageError, UsvitError, unknown
 from usvit.plain_yaml import parse_yaml, yaml_text
-from usvit.records.values import LabelLevel
 from usvit.resources import data_cards_dir
 
 
@@ -79,7 +79,7 @@ class DataCard(BaseModel):
     """Label in the release -> class, if they differ (``{B: benign, M: malignant}``)."""
     positive_class: str | None
     """The class that sensitivity refers to. Only null if ``classes`` is empty: then ``malignant`` if that exists."""
-    label_level: LabelLevel = "image"
+    label_level: Unit = "image"
     """Unit at which the labels were made: ``image``, ``lesion``, ``breast``, ``exam`` or ``patient``. All images of
     such a unit must have the same label."""
     patient_ids: Literal["yes", "no", "partly"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from usvit.config.sections import Unit
 from usvit.data.datasets.cards import NOTHING_SAID, DataCard, OwnTable, load_cards
 from usvit.data.datasets.examination_cache import ExaminationCache, Found, image_key
 from usvit.data.datasets.identities import OWN_READERS, DataError, Identities, Places
@@ -36,7 +37,7 @@ from usvit.errors import UsvitError
 from usvit.files import csv_text, sha256_of_text
 from usvit.progress import Progress, task
 from usvit.pseudonyms import default_key_path
-from usvit.records.values import LabelLevel, SkippedFile
+from usvit.records.values import SkippedFile
 from usvit.representation import Summarised
 from usvit.resources import usable_cores
 
@@ -86,7 +87,7 @@ class Manifest(Summarised):
     """Data set -> names of its images, patients and files; a data set that is missing here is public."""
     own_ids: OwnIds = field(default_factory=OwnIds)
     """The data sets' own ids of their images, which are never written."""
-    label_level: LabelLevel = "image"
+    label_level: Unit = "image"
     """Unit to which the labels belong (``common_level``)."""
 
     def _facts(self) -> dict[str, object]:

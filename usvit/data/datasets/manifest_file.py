@@ -15,6 +15,7 @@ import pyarrow.parquet
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from usvit.config import DataConfig
+from usvit.config.sections import Unit
 from usvit.data.datasets.cards import OwnTable, card_names, load_card, load_cards
 from usvit.data.datasets.identities import OWN_READERS, Identities, is_private, of_fingerprint
 from usvit.data.datasets.locate import find_dataset, given_root, open_dataset
@@ -33,7 +34,6 @@ from usvit.files import (
     write_atomic,
 )
 from usvit.progress import Progress, task
-from usvit.records.values import LabelLevel
 from usvit.resources import usable_cores
 
 DESCRIPTIONS = "copy_description"
@@ -57,7 +57,7 @@ class _Header(BaseModel):
     """Data sets whose images and patients have pseudonyms."""
     kept: tuple[str, ...] | None = None
     """Private data sets that kept their own ids (``keep_ids``). None in files from before pseudonyms existed."""
-    label_level: LabelLevel = "image"
+    label_level: Unit = "image"
     """Unit to which the labels belong; written only if that is not the image."""
 
 

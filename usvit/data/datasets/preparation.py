@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from usvit.config import RunConfig, build_config, nested
+from usvit.config import RunConfig, Unit, build_config, nested
 from usvit.config.data_commands import PreparationSettings, SplitArguments
 from usvit.config.keywords import takes_settings
 from usvit.data.datasets.cards import NOTHING_SAID, DataCard, OwnTable, load_card, load_cards
@@ -28,7 +28,7 @@ from usvit.records import FoldsRecord, save_record
 from usvit.records.audit import UnitCount
 from usvit.records.base import Count, Record, Sha256, Text, key, optional
 from usvit.records.folds import FoldSplit
-from usvit.records.values import LabelLevel, SkippedFile
+from usvit.records.values import SkippedFile
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class PreparedSet(Record):
     classes: dict[str, Count]
     masks: Count
     patients: Count
-    units: dict[LabelLevel, UnitCount] | None = optional("Unit -> its number; only units of which an image has an id.")
+    units: dict[Unit, UnitCount] | None = optional("Unit -> its number; only units of which an image has an id.")
     card_mismatch: list[Text]
 
 

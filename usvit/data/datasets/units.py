@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from usvit.config.sections import Unit
 from usvit.records.audit import UnitCount
-from usvit.records.values import LabelLevel
 
-UNIT_KEYS: dict[LabelLevel, tuple[str, ...]] = {
+UNIT_KEYS: dict[Unit, tuple[str, ...]] = {
     "image": ("dataset", "image_id"),
     "lesion": ("dataset", "lesion_id"),
     "breast": ("dataset", "patient_id", "side"),
@@ -94,12 +94,12 @@ def with_units(names: Sequence[str], present: Container[str]) -> list[str]:
     return [*names[:after], *(name for name in UNIT_COLUMNS if name in present), *names[after:]]
 
 
-def has_every(table: pd.DataFrame, unit: LabelLevel) -> bool:
+def has_every(table: pd.DataFrame, unit: Unit) -> bool:
     """Return whether every image of a table has the ids that identify a unit."""
     return all(column in table and bool(table[column].notna().all()) for column in UNIT_KEYS[unit])
 
 
-def common_level(stated: Iterable[LabelLevel], table: pd.DataFrame) -> LabelLevel:
+def common_level(stated: Iterable[Unit], table: pd.DataFrame) -> Unit:
     """Return the level at which the labels of all data sets of a table hold.
 
     It is the coarsest of the stated levels or, if an image has no id of that unit, the next finer unit that all images
@@ -114,7 +114,7 @@ def common_level(stated: Iterable[LabelLevel], table: pd.DataFrame) -> LabelLeve
     return next((one for one in levels[coarsest::-1] if has_every(table, one)), "image")
 
 
-def units_in(table: pd.DataFrame) -> list[LabelLevel]:
+def units_in(table: pd.DataFrame) -> list[Unit]:
     """Return the units, other than the image, of which at least one image of a table has the ids."""
     return [
         unit
@@ -123,7 +123,7 @@ def units_in(table: pd.DataFrame) -> list[LabelLevel]:
     ]
 
 
-def count_units(table: pd.DataFrame, classes: Sequence[str], positive: str) -> dict[LabelLevel, UnitCount] | None:
+def count_units(table: pd.DataFrame, classes: Sequence[str], positive: str) -> dict[Unit, UnitCount] | None:
     """Count the units of a table by class; None if no image has an id of any.
 
     Args:
@@ -132,7 +132,7 @@ def count_units(table: pd.DataFrame, classes: Sequence[str], positive: str) -> d
         positive: the class of a unit of which any image has it; otherwise a unit has the first class that occurs.
     """
     first = [positive, *(name for name in classes if name != positive)]
-    found: dict[LabelLevel, UnitCount] = {}
+    found: dict[Unit, UnitCount] = {}
     for unit in units_in(table):
         columns = list(UNIT_KEYS[unit])
         known = table.dropna(subset=columns)

@@ -4,15 +4,16 @@ from collections.abc import Iterable, Mapping
 
 import usvit.documents as doc
 from usvit.records import ConformalRecord, MetricsRecord, RuleOutPoint
+from usvit.reports.formatting import of_units, sources_words
 
 
 def abstention_section(metrics: MetricsRecord, plots: Mapping[str, doc.Plot], tested: str) -> doc.DocumentSection:
     """Build the section of deferral, rule-out and prediction sets."""
     selective, positive = metrics.selective, metrics.positive_class
-    said = "What the model attains if it does not decide every image."
+    said = f"What the model attains if it does not decide every {metrics.row}."
     if not selective.reason:
-        source = selective.source if len(metrics.folds) > 1 else selective.source.replace(" of the same fold", "")
-        said += f" No cut and no set was chosen on the images that it is applied to: they come from {source}."
+        source = sources_words(selective.source, metrics)
+        said += f" No cut and no set was chosen on the {metrics.row}s that it is applied to: they come from {source}."
     area = ("Area under the risk-coverage curve (AURC): ", selective.risk_coverage.area, ". 0 is perfect.")
     blocks: list[doc.Block] = [doc.Paragraph(said), doc.Paragraph(area)]
     captions = {
@@ -36,7 +37,7 @@ def abstention_section(metrics: MetricsRecord, plots: Mapping[str, doc.Plot], te
         blocks += [_deferral(metrics), _rule_out(metrics)]
     if metrics.conformal:
         blocks.append(_prediction_sets(metrics))
-    return doc.DocumentSection("Abstention and guarantees", blocks, "abstention", "Abstention")
+    return doc.DocumentSection(of_units("Abstention and guarantees", metrics), blocks, "abstention", "Abstention")
 
 
 def _deferral(metrics: MetricsRecord) -> doc.Table:
@@ -88,9 +89,9 @@ def _price(one: RuleOutPoint) -> str:
 def _prediction_sets(metrics: MetricsRecord) -> doc.DocumentSection:
     if not any(one.sets for one in metrics.conformal):
         return doc.DocumentSection("Prediction sets", [doc.Paragraph(f"None: {metrics.conformal[0].reason}.")])
-    positive = metrics.positive_class
+    positive, row = metrics.positive_class, metrics.row
     said = (
-        f"For each image, the set contains “{positive}”, “not {positive}”, both or neither. The bounds are such that "
+        f"For each {row}, the set contains “{positive}”, “not {positive}”, both or neither. The bounds are such that "
         f"of new patients like these, at most the share α of those with {positive}, and at most α of those without, "
         "get a set that leaves the right answer out: with the guarantee ",
         *(doc.strong("every image"), ", on any image of the patient; with ", doc.strong("one image")),
@@ -99,8 +100,8 @@ def _prediction_sets(metrics: MetricsRecord) -> doc.DocumentSection:
         "the training, so that here the share that was covered is what counts.",
     )
     caption = (
-        "Conformal prediction sets of the test images. Covered: share of patients for whom the guarantee held; it "
-        "should be at least 1 − α. The other columns count images."
+        f"Conformal prediction sets of the test {row}s. Covered: share of patients for whom the guarantee held; it "
+        f"should be at least 1 − α. The other columns count {row}s."
     )
     return doc.DocumentSection("Prediction sets", [doc.Paragraph(said), sets_table(metrics.conformal, caption)])
 

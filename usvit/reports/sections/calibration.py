@@ -6,7 +6,7 @@ import usvit.documents as doc
 from usvit.estimate import Estimate
 from usvit.records import ClassCalibration, MetricsRecord
 from usvit.records.metrics_calibration import RecalibratedRecord, Recalibration
-from usvit.reports.formatting import decimals, usefulness
+from usvit.reports.formatting import decimals, of_units, usefulness
 
 
 def curves_section(metrics: MetricsRecord, plots: Mapping[str, doc.Plot], tested: str) -> doc.DocumentSection:
@@ -18,7 +18,7 @@ def curves_section(metrics: MetricsRecord, plots: Mapping[str, doc.Plot], tested
     facts.append(("Over all classes", ("Brier score ", _value(metrics.calibration.pooled.brier))))
     facts.append(("Probability of the decided class", ("calibration error ", _value(top))))
     numbers_ = doc.DocumentSection("Calibration in numbers", [doc.Facts(facts), *_recalibration(metrics)])
-    return doc.DocumentSection("Curves and calibration", [*blocks, numbers_], "curves", "Curves")
+    return doc.DocumentSection(of_units("Curves and calibration", metrics), [*blocks, numbers_], "curves", "Curves")
 
 
 def _figures(metrics: MetricsRecord, plots: Mapping[str, doc.Plot], tested: str) -> list[doc.Figure]:
@@ -40,7 +40,7 @@ def _figures(metrics: MetricsRecord, plots: Mapping[str, doc.Plot], tested: str)
         ),
         "decision": (
             f"Decision curve: {positive}, {tested}.",
-            " Net benefit in true positives per image, at a prevalence of "
+            f" Net benefit in true positives per {metrics.row}, at a prevalence of "
             f"{decimals(metrics.decision_curve.prevalence)}; {usefulness(metrics.decision_curve)}. The curve is "
             "meaningful only for calibrated probabilities and at this prevalence.",
         ),
@@ -85,20 +85,20 @@ def _recalibration(metrics: MetricsRecord) -> list[doc.Block]:
         return [doc.Paragraph(reason, small=True)]
     rows: list[tuple[doc.Cell, ...]] = [("before scaling", *_effect(entries[0].before))]
     rows += [_scaled(one) for one in entries]
-    fitted_on = f"inner validation images{' of each fold' if several else ''}"
+    fitted_on = f"inner validation {metrics.row}s{' of each fold' if several else ''}"
     table = doc.Table(
         "Recalibration",
         ["Probabilities", *doc.numbers("Log loss", "Brier", "ECE", "Slope", "In the large")],
         rows,
         (
             f"The effect of scaling that is fitted on the {fitted_on} and applied to {'its' if several else 'the'} "
-            "test images. All other figures of this report are ",
+            f"test {metrics.row}s. All other figures of this report are ",
             *(doc.strong("before"), " scaling."),
         ),
     )
     temperatures = [
         doc.Paragraph(
-            f"Temperature{'s by fold' if several else ''}, from inner validation images: "
+            f"Temperature{'s by fold' if several else ''}, from inner validation {metrics.row}s: "
             + ", ".join("none" if fold.temperature is None else f"{fold.temperature:.2f}" for fold in one.folds)
             + "; a temperature above 1 lowers the confidence.",
             small=True,

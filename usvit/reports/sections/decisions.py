@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import usvit.documents as doc
 from usvit.records import AtPrevalence, MeanSd, MetricsRecord, OperatingPointRecord, OutcomeRecord, ProcedureRecord
-from usvit.reports.formatting import NOT_RECORDED, decimals, rule_words, spread
+from usvit.reports.formatting import NOT_RECORDED, decimals, of_units, rule_words, sources_words, spread
 from usvit.reports.remarks import class_remarks, point_remarks
 from usvit.wording import capitalized, listed
 
@@ -13,8 +13,8 @@ def classes_section(metrics: MetricsRecord, tested_set: str) -> doc.DocumentSect
     """Build the section of the decisions by the most probable class."""
     order = ", ".join(metrics.classes)
     said = (
-        f"Each image is assigned to its most probable class (for equal probabilities, the first in the order {order}). "
-        "No threshold was tuned here; thresholds are shown under ",
+        f"Each {metrics.row} is assigned to its most probable class (for equal probabilities, the first in the order "
+        f"{order}). No threshold was tuned here; thresholds are shown under ",
         *(doc.link("operating points", "#points"), "."),
     )
     blocks: list[doc.Block] = [doc.Paragraph(said), _confusion(metrics)]
@@ -22,7 +22,7 @@ def classes_section(metrics: MetricsRecord, tested_set: str) -> doc.DocumentSect
     if remarks := class_remarks(metrics):
         rest.append(doc.Listing(remarks, small=True))
     return doc.DocumentSection(
-        "Classes and errors",
+        of_units("Classes and errors", metrics),
         [*blocks, doc.DocumentSection("Each class against the rest", rest)],
         "classes",
         detail=True,
@@ -45,7 +45,7 @@ def _confusion(metrics: MetricsRecord) -> doc.Table:
         "Confusion matrix",
         ["Reference", *doc.numbers(*(f"Decision: {name}" for name in labels), "All")],
         rows,
-        f"Confusion matrix{pooled}: number of images, and share of the row. Correct decisions are bold.",
+        f"Confusion matrix{pooled}: number of {metrics.row}s, and share of the row. Correct decisions are bold.",
         look="confusion",
     )
 
@@ -66,7 +66,7 @@ def _each_class(metrics: MetricsRecord, tested_set: str) -> doc.Table:
     shown = "Pooled, and mean ± SD of the folds" if several else capitalized(tested_set)
     return doc.Table(
         "Sensitivity, specificity and AUC of each class",
-        ["Class", *doc.numbers("Images"), *heads],
+        ["Class", *doc.numbers(f"{capitalized(metrics.row)}s"), *heads],
         rows,
         f"{shown}. Positive class of this run: {metrics.positive_class}.",
     )
@@ -83,7 +83,7 @@ def points_section(metrics: MetricsRecord, at_prevalence: AtPrevalence | None, t
     missing = _without_threshold(metrics)
     said = (
         f"Decisions for {positive} against the rest at a threshold of its probability. No threshold was chosen on the "
-        "images that it is applied to"
+        f"{metrics.row}s that it is applied to"
     )
     if metrics.external:
         frozen = next(one for one in metrics.operating_points if one.rule.startswith("frozen"))
@@ -95,7 +95,7 @@ def points_section(metrics: MetricsRecord, at_prevalence: AtPrevalence | None, t
         said += ", so that with a single set of images only a threshold that was fixed beforehand is left."
     else:
         source = metrics.operating_points[0].source if metrics.operating_points else ""
-        said += f": the thresholds come from {source if several else source.replace(' of the same fold', '')}."
+        said += f": the thresholds come from {sources_words(source, metrics)}."
     if several:
         said += " Each fold is shown because a mean hides how the folds differ."
     blocks: list[doc.Block] = [doc.Paragraph(said), _points_table(metrics, tested_set)]
@@ -107,7 +107,7 @@ def points_section(metrics: MetricsRecord, at_prevalence: AtPrevalence | None, t
     ]
     if at_prevalence is not None:
         blocks.append(_prevalence(metrics, at_prevalence))
-    return doc.DocumentSection("Operating points", blocks, "points")
+    return doc.DocumentSection(of_units("Operating points", metrics), blocks, "points")
 
 
 def _without_threshold(metrics: MetricsRecord) -> dict[str, list[str]]:
@@ -129,7 +129,7 @@ def _points_table(metrics: MetricsRecord, tested_set: str) -> doc.Table:
         if several or point.pooled is not None or point.rule.startswith("frozen")
     ]
     included = (
-        "The intervals of the procedure include the choice of the thresholds: other images would give other "
+        f"The intervals of the procedure include the choice of the thresholds: other {metrics.row}s would give other "
         "thresholds. The intervals “given these thresholds” do not include it."
         if any(point.procedure for point in shown)
         else "The intervals take the thresholds as given."
@@ -137,13 +137,13 @@ def _points_table(metrics: MetricsRecord, tested_set: str) -> doc.Table:
     return doc.Table(
         "Operating points",
         [
-            doc.Column("Fold" if several else "Images"),
+            doc.Column("Fold" if several else f"{capitalized(metrics.row)}s"),
             *doc.numbers("Threshold", "Sensitivity", "Specificity"),
             *doc.numbers("PPV", "NPV", detail=several),
             doc.Column("Target"),
         ],
         [row for point in shown for row in _point_rows(point, "pooled" if several else tested_set, several)],
-        f"Sensitivity and specificity on test images. {included}",
+        f"Sensitivity and specificity on test {metrics.row}s. {included}",
     )
 
 
@@ -177,7 +177,7 @@ def _four(outcome: OutcomeRecord | ProcedureRecord) -> Sequence[doc.Cell]:
 
 def _prevalence(metrics: MetricsRecord, found: AtPrevalence) -> doc.DocumentSection:
     said = (
-        f"The PPV and NPV above hold for the test images' own share of {metrics.positive_class}, "
+        f"The PPV and NPV above hold for the test {metrics.row}s' own share of {metrics.positive_class}, "
         f"{decimals(found.of_test_images)}. The values below hold at the stated prevalence, provided that sensitivity "
         "and specificity are the same there."
     )

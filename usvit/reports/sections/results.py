@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import usvit.documents as doc
 from usvit.metrics.figure_table import BY_KEY, main_table
 from usvit.records import MetricsRecord
+from usvit.reports.formatting import of_units, rows_words, unit_sentence
 from usvit.reports.patients import patient_figures, patients_headline_sentence, patients_sentence
 from usvit.reports.remarks import headline_remarks, patient_remarks
 from usvit.wording import capitalized, plural
@@ -32,7 +33,7 @@ def results_section(
     blocks += _remarks(headline_remarks(metrics))
     blocks.append(doc.Paragraph(headline.explains))
     said = (
-        f"Intervals count groups, not images: AUC by {headline.auc.method or 'no method'}, accuracy by "
+        f"Intervals count groups, not {metrics.row}s: AUC by {headline.auc.method or 'no method'}, accuracy by "
         f"{headline.accuracy.method or 'no method'} ('usvit docs intervals'). "
     )
     if several:
@@ -61,24 +62,25 @@ def results_section(
             doc.Paragraph(
                 (
                     *("Training split: ", own.get("train"), " images; inner validation split: ", own.get("val")),
-                    *(" images; hold-out (test) split: ", metrics.n_images, "."),
+                    *(" images; hold-out (test) split: ", own.get("test") if metrics.unit else metrics.n_images, "."),
                 )
             )
         )
     blocks.append(_by_patient(metrics))
-    return doc.DocumentSection("Results", blocks, "results")
+    return doc.DocumentSection(of_units("Results", metrics), blocks, "results")
 
 
 def _tested(metrics: MetricsRecord) -> str:
     known = metrics.patients.n_patients
-    patients = f" ({plural(known, 'patient')})" if known else ""
+    patients = f" ({plural(known, 'patient')})" if known and metrics.row != "patient" else ""
     of_class = ", ".join(
-        f"{name} {plural(metrics.class_counts[name], 'image')} in {plural(metrics.class_groups[name], 'group')}"
+        f"{name} {plural(metrics.class_counts[name], metrics.row)} in {plural(metrics.class_groups[name], 'group')}"
         for name in metrics.classes
     )
     return (
-        f"Tested: {plural(metrics.n_images, 'image')} in {plural(metrics.n_groups, 'group')}{patients}; {of_class}. A "
+        f"Tested: {rows_words(metrics)} in {plural(metrics.n_groups, 'group')}{patients}; {of_class}. A "
         "group is a patient if an identifier is known, otherwise a set of near-duplicates, otherwise a single image."
+        f"{unit_sentence(metrics)}"
     )
 
 
@@ -87,16 +89,17 @@ def _main_table(metrics: MetricsRecord, tested_set: str) -> doc.Table:
     rows: list[tuple[doc.Cell, ...]] = []
     for row in (*main_table(len(metrics.classes)), BY_KEY["brier"]):
         quoted = getattr(metrics.headline, row.key)
-        cells = (row.titled(row.page or row.title, positive), quoted, quoted.n_groups)
+        title = row.titled(of_units(row.page or row.title, metrics), positive)
+        cells = (title, quoted, quoted.n_groups)
         if n_folds == 1:
             rows.append(cells)
         else:
             sd = metrics.mean_sd.figure(row.key, positive).sd
             pooled = metrics.pooled.figure(row.key, positive)
             rows.append((*cells, pooled, "none" if sd is None else f"{sd:.3f}"))
-    several = "Quote the mean over folds (first columns). The other columns show all test images as one set"
+    several = f"Quote the mean over folds (first columns). The other columns show all test {metrics.row}s as one set"
     several += f"{' (first repeat)' if metrics.headline.n_repeats > 1 else ''} and how much the folds differ."
-    single = f"On the {plural(metrics.n_images, 'image')} of the {tested_set}."
+    single = f"On the {plural(metrics.n_images, metrics.row)} of the {tested_set}."
     if n_folds == 1:
         heads = doc.numbers(capitalized(tested_set), "Groups")
     else:

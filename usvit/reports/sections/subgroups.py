@@ -6,7 +6,7 @@ import usvit.documents as doc
 from usvit.estimate import Estimate
 from usvit.records import MetricsRecord
 from usvit.records.metrics import Subgrouping
-from usvit.reports.formatting import p_words
+from usvit.reports.formatting import of_units, p_words
 from usvit.reports.remarks import subgroup_remarks
 from usvit.wording import capitalized
 
@@ -30,7 +30,7 @@ def subgroups_section(metrics: MetricsRecord) -> doc.DocumentSection:
         blocks.append(doc.DocumentSection(f"By {division.by.replace('_', ' ')}", inner))
     if remarks := subgroup_remarks(metrics):
         blocks.append(doc.Listing(remarks, small=True))
-    return doc.DocumentSection("Subgroups", blocks, "subgroups")
+    return doc.DocumentSection(of_units("Subgroups", metrics), blocks, "subgroups")
 
 
 def _levels(division: Subgrouping, positive: str) -> doc.Table:

@@ -31,7 +31,7 @@ _SALIENCY = ", its saliency blended in"
 """Part of the derivation description, if saliency is drawn."""
 _JPEG, _JPEG_2000, _JPEG_LS = "ISO_10918_1", "ISO_15444_1", "ISO_14495_1"
 _MPEG_2, _H264 = "ISO_13818_2", "ISO_14496_10"
-_LOSSY = {
+_LOSSY: dict[str, str] = {
     "1.2.840.10008.1.2.4.50": _JPEG,
     "1.2.840.10008.1.2.4.51": _JPEG,
     "1.2.840.10008.1.2.4.81": _JPEG_LS,

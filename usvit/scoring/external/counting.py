@@ -1,12 +1,13 @@
-"""Unit of analysis of an external test: frames, or one row per item, study or patient."""
+"""Unit of analysis of an external test: images (frames), or one row per file, exam or patient."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from usvit.config.evaluation import RollUp, Unit
+from usvit.config.evaluation import ScoredUnit
 from usvit.errors import unknown
+from usvit.records import ImagesPerUnit, UnitRecord
 from usvit.scoring.external.scored_set import ScoredSet
 from usvit.scoring.items import PRIVATE_COLUMNS
 
@@ -14,20 +15,21 @@ DATASET = "external"
 
 
 def predictions_of(
-    rows: pd.DataFrame, scored: ScoredSet, unit: Unit, roll_up: RollUp, more: Sequence[str]
-) -> tuple[pd.DataFrame, list[str]]:
-    """Convert the labelled rows of a scored set to a predictions table, of frames or rolled up.
+    rows: pd.DataFrame, scored: ScoredSet, unit: ScoredUnit, pooling: str, more: Sequence[str]
+) -> tuple[pd.DataFrame, list[str], UnitRecord | None]:
+    """Convert the labelled rows of a scored set to a predictions table, of images or of larger units.
 
     Args:
         rows: see ``LabelledSet.rows``.
         scored: the scored set.
-        unit: unit of a row. Rows without a study (or patient) id are rolled up by the next smaller unit.
-        roll_up: see ``evaluate_scores``. A unit with images of several labels has the positive class if one of them
+        unit: unit of a row. Rows without the id of an exam (or patient) are pooled by the next smaller unit.
+        pooling: see ``evaluate_scores``. A unit with images of several labels has the positive class if one of them
             does, else the first class that occurs; it is unusual if one of them is.
-        more: columns to keep; a rolled-up row has a value if all its images share it.
+        more: columns to keep; a unit has a value if all its images share it.
 
     Returns:
-        A predictions table with ``calibrated`` (of the positive class) and ``unusual`` (yes or no), and messages.
+        A predictions table with ``calibrated`` (of the positive class) and ``unusual`` (yes or no), messages, and
+        what a row is (None for images).
     """
     absent = [name for name in more if name not in rows]
     if absent:
@@ -35,15 +37,15 @@ def predictions_of(
     prob = [f"prob_{name}" for name in scored.classes]
     said: list[str] = []
     key = {
-        "frame": rows["item_id"] + "#" + rows["frame"].astype(str),
-        "item": rows["item_id"],
-        "study": rows["study_id"].mask(rows["study_id"] == "", "file:" + rows["item_id"]),
+        "image": rows["item_id"] + "#" + rows["frame"].astype(str),
+        "file": rows["item_id"],
+        "exam": rows["study_id"].mask(rows["study_id"] == "", "file:" + rows["item_id"]),
         "patient": rows["group_id"],
     }
     if unit not in key:
         raise unknown("unit", unit, key)
-    if roll_up not in ("mean", "max"):
-        raise unknown("roll-up", roll_up, ["mean", "max"])
+    if pooling not in ("mean", "max"):
+        raise unknown("pooling", pooling, ["mean", "max"])
     base = pd.DataFrame(
         {
             "image_id": key[unit].to_numpy(),
@@ -59,13 +61,13 @@ def predictions_of(
             **{name: rows[name].to_numpy() for name in dict.fromkeys(more) if name != "unusual"},
         }
     )
-    if unit == "frame":
-        return base, said
+    if unit == "image":
+        return base, said, None
     # Sorted so that the first row of a unit has the highest probability.
     ordered = base.sort_values(["image_id", "calibrated"], ascending=[True, False], kind="stable")
     grouped = ordered.groupby("image_id", sort=True)
     found = ordered.drop_duplicates("image_id").set_index("image_id")
-    if roll_up == "mean":
+    if pooling == "mean":
         # The mean over files of their means, as in tables.rollup, so that the test evaluates the figures of
         # patients.csv.
         own = ordered.assign(item=rows["item_id"].to_numpy()[ordered.index])
@@ -81,12 +83,22 @@ def predictions_of(
     mixed = int((grouped["label"].nunique() > 1).sum())
     if mixed:
         rank = " before ".join(f"'{name}'" for name in order)
-        said.append(f"{mixed} of {len(found)} {_plural(unit)} have images of several labels: {rank}.")
-    alone = int((rows[f"{unit}_id"] == "").sum()) if unit != "item" else 0
+        said.append(f"{mixed} of {len(found)} {unit}s have images of several labels: {rank}.")
+    name = {"exam": "study_id"}.get(unit, f"{unit}_id")
+    alone = int((rows[name] == "").sum()) if unit != "file" else 0
     if alone:
-        said.append(f"{alone} images have no {unit} id: they were rolled up by what they have, at the least by file.")
-    return found.reset_index()[[*base.columns, "n_images"]], said
-
-
-def _plural(unit: str) -> str:
-    return {"study": "studies"}.get(unit, f"{unit}s")
+        said.append(f"{alone} images have no {unit} id: they were pooled by what they have, at the least by file.")
+    size = found["n_images"]
+    record = UnitRecord(
+        unit=unit,
+        pooling=pooling,
+        labels="any",
+        label_order=order,
+        n_units=len(found),
+        n_images=int(size.sum()),
+        images_per_unit=ImagesPerUnit(least=int(size.min()), median=float(size.median()), most=int(size.max())),
+        n_mixed=mixed,
+        n_images_left_out=0,
+        reason=None,
+    )
+    return found.reset_index()[[*base.columns, "n_images"]], said, record

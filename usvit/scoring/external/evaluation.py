@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import logit
 
-from usvit.config.evaluation import ExternalTestSettings, LabelTable, Unit
+from usvit.config.evaluation import ExternalTestSettings, LabelTable, ScoredUnit
 from usvit.config.keywords import takes_settings
 from usvit.errors import UsvitError
 from usvit.evaluation import (
@@ -123,7 +123,7 @@ def evaluate_scores(
     if refit is not None:
         prob = refit.scaled(rows[[f"prob_{name}" for name in scored.classes]].to_numpy(np.float64))
         rows[f"calibrated_{scored.positive}"] = prob[:, scored.classes.index(scored.positive)]
-    table, said = predictions_of(rows, scored, settings.unit, settings.roll_up, [*labelled.extra, *settings.by])
+    table, said, unit = predictions_of(rows, scored, settings.unit, settings.pooling, [*labelled.extra, *settings.by])
     found = Predictions(
         folder.absolute().name,
         table,
@@ -139,10 +139,8 @@ def evaluate_scores(
     decided = None
     abstained = (rows["decision"] == "") & (scored.threshold is not None)
     if abstained.any() and not abstained.all():
-        decided, _ = predictions_of(rows[~abstained], scored, settings.unit, settings.roll_up, [])
+        decided = predictions_of(rows[~abstained], scored, settings.unit, settings.pooling, [])[0]
     external = External(
-        unit=settings.unit,
-        roll_up=None if settings.unit == "frame" else settings.roll_up,
         joined_by=labelled.by,
         model_sha256=scored.model_sha256,
         recalibrated=None
@@ -159,6 +157,7 @@ def evaluate_scores(
     frozen = [_operating_point(one, table, scored.positive) for one in points]
     metrics = metrics.model_copy(
         update={
+            "unit": unit,
             "operating_points": [*frozen, *metrics.operating_points],
             "at_prevalence": None
             if settings.prevalence is None
@@ -265,17 +264,17 @@ def _failures(
     table: pd.DataFrame,
     points: Sequence[_FrozenPoint],
     positive: str,
-    unit: Unit,
+    unit: ScoredUnit,
 ) -> Failures:
     """Count what could not be scored, and compute the figures as if each such image were classified wrongly."""
-    if labelled.by != "item_id" or unit in ("study", "patient"):
+    if labelled.by != "item_id" or unit in ("exam", "patient"):
         reason = (
-            "a file that cannot be read is known by its item_id alone: join by item_id or path, and count frames or "
-            "items, to know what failed"
+            "a file that cannot be read is known by its item_id alone: join by item_id or path, and count images or "
+            "files, to know what failed"
         )
         return Failures(n_failed=None, share=None, codes={}, worst_case=[], reason=reason)
     failed = labelled.failed
-    if unit == "item":  # an item with a scored frame has a score
+    if unit == "file":  # a file with a scored frame has a score
         failed = failed[~failed["item_id"].isin(rows["item_id"])].drop_duplicates("item_id")
     group = rows.drop_duplicates("item_id").set_index("item_id")["group_id"]
     lost = failed["item_id"].map(group).fillna("file:" + failed["item_id"]).to_numpy(object)

@@ -17,13 +17,14 @@ from typing import NamedTuple
 import pandas as pd
 
 from usvit.errors import UsvitError
-from usvit.records import AbstentionZone
+from usvit.records import AbstentionZone, UnitPointRecord
 from usvit.scoring.abstention import decide_or_abstain
 from usvit.scoring.items import Row
 from usvit.scoring.tables.cells import plain, typed
 
 PORTION = 2_000
 """Number of rows yielded at once."""
+_UNITS = {"study": "exam", "patient": "patient"}
 
 
 def roll_up_columns(unit: str, positive: str) -> list[str]:
@@ -97,9 +98,11 @@ class RollUps:
         threshold: float | None,
         abstain: bool,
         zone: AbstentionZone | None = None,
+        own: UnitPointRecord | None = None,
     ):
         self._connection = connection
         self._positive, self._threshold, self._abstain, self._zone = positive, threshold, abstain, zone
+        self._own = own
         self._open: _Open | None = None
 
     def add(self, rows: pd.DataFrame) -> None:
@@ -178,7 +181,7 @@ class RollUps:
     def _file_rows(self) -> Iterator[Row]:
         for row in self._connection.execute(f"SELECT {', '.join(_FileRollUp._fields)} FROM files ORDER BY seq"):
             one = _FileRollUp(*row)
-            yield one._asdict() | self._figures(one.mean, one.max)
+            yield one._asdict() | self._figures(one.mean, one.max, "file")
 
     def _group_rows(self, unit: str) -> Iterator[Row]:
         key = f"{unit}_id"
@@ -186,9 +189,9 @@ class RollUps:
             f"SELECT {', '.join(_FileRollUp._fields)} FROM files WHERE {key} != '' ORDER BY {key}, seq"
         )
         for name, own in itertools.groupby(map(_FileRollUp._make, found), lambda one: getattr(one, key)):
-            yield {key: name, **self._group(list(own))}
+            yield {key: name, **self._group(list(own), unit)}
 
-    def _group(self, files: list[_FileRollUp]) -> Row:
+    def _group(self, files: list[_FileRollUp], unit: str) -> Row:
         used = [one for one in files if one.mean is not None]
         mean = math.fsum(one.mean for one in used if one.mean is not None) / len(used) if used else None
         highest = max(used, key=lambda one: one.max or 0.0, default=None)  # the first of equals
@@ -199,20 +202,23 @@ class RollUps:
             "n_studies": len({one.study_id for one in files} - {""}),
             "n_files": len(files),
             **{name: sum(getattr(one, name) for one in files) for name in _FileRollUp._fields if name.startswith("n_")},
-            **self._figures(mean, highest.max if highest else None),
+            **self._figures(mean, highest.max if highest else None, unit),
             "max_item_id": highest.item_id if highest else "",
             "max_frame": highest.max_frame if highest else None,
         }
 
-    def _figures(self, mean: float | None, highest: float | None) -> Row:
+    def _figures(self, mean: float | None, highest: float | None, unit: str) -> Row:
         none_left = mean is None and self._abstain
-        decision, abstained = decide_or_abstain(mean, self._threshold, self._positive, self._zone, refused=none_left)
+        value, threshold = mean, self._threshold
+        if self._own is not None and self._own.decides is not None and self._own.unit == _UNITS.get(unit):
+            value, threshold = mean if self._own.pooling == "mean" else highest, self._own.threshold
+        decision, abstained = decide_or_abstain(value, threshold, self._positive, self._zone, refused=none_left)
         return {
             f"mean_calibrated_{self._positive}": mean,
             f"max_calibrated_{self._positive}": highest,
             "decision": decision,
             "abstained": abstained,
-            "threshold": self._threshold,
+            "threshold": threshold,
         }
 
     def _keep(self, files: list[_FileRollUp]) -> None:
@@ -230,7 +236,12 @@ _KEPT = ("study_instance_uid", "original_patient_id")
 
 @contextmanager
 def roll_ups(
-    positive: str, threshold: float | None, *, abstain: bool, zone: AbstentionZone | None = None
+    positive: str,
+    threshold: float | None,
+    *,
+    abstain: bool,
+    zone: AbstentionZone | None = None,
+    own: UnitPointRecord | None = None,
 ) -> Iterator[RollUps]:
     """Collect files in an unnamed database on the disk, which is deleted when the process ends.
 
@@ -238,6 +249,7 @@ def roll_ups(
         positive: the class whose calibrated probability is rolled up.
         threshold: threshold of a single image; None: no decision is made.
         abstain: leave unusual frames out of all figures and decisions.
+        own: threshold of studies or patients; None if they are decided at that of a single image.
         zone: means for which no decision is made; uncertain frames count in the figures like all others.
 
     Raises:
@@ -251,7 +263,7 @@ def roll_ups(
             f"CREATE TABLE files (seq INTEGER PRIMARY KEY, {', '.join(_FileRollUp._fields)}, UNIQUE (item_id))"
         )
         connection.execute("CREATE TABLE failed (item_id PRIMARY KEY) WITHOUT ROWID")
-        yield RollUps(connection, positive, threshold, abstain, zone)
+        yield RollUps(connection, positive, threshold, abstain, zone, own)
     except sqlite3.OperationalError as error:
         if "full" not in str(error) and "I/O" not in str(error):
             raise

@@ -69,7 +69,7 @@ def write_tables(
     )
     columns = score_columns(classes, positive, sides=sides)
     rows: dict[str, int] = {}
-    with roll_ups(positive, threshold, abstain=abstain, zone=zone) as rolled:
+    with roll_ups(positive, threshold, abstain=abstain, zone=zone, own=job.model.unit) as rolled:
         with (
             atomic(out / "scores.parquet") as parquet,
             parquet_rows(parquet, columns) as add,
