@@ -31,10 +31,10 @@ S = TypeVar("S", bound=Section)
 class EvaluateOptions(ExternalTestSettings, LabelSettings, EvaluationSettings, Columns):
     """Options of the command; which of them apply depends on what is evaluated."""
 
-    unit: Annotated[Literal[Unit, ScoredUnit] | None, Option(metavar="UNIT")] = None
+    unit: Annotated[Literal[Unit, ScoredUnit] | None, Option(metavar="UNIT")] = None  # type: ignore[assignment]
     """Unit of analysis: image, lesion, breast, exam or patient; of a scored set, image, file, exam or patient.
     Figures, thresholds and calibration are those of the unit. (default: that of the run, or image)"""
-    pooling: Annotated[str, Option(metavar="HOW")] = "mean"
+    pooling: Annotated[str, Option(metavar="HOW")] = "mean"  # type: ignore[assignment]
     """Probability of a unit from those of its images: ``mean``; ``max`` (the image with the highest probability of the
     positive class); and, but for a scored set, ``top-K``, such as top-3 (mean of the K highest), and ``noisy-or`` (one
     minus the product of one minus each)."""

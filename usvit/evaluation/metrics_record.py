@@ -31,7 +31,7 @@ from usvit.metrics.basic import confusion
 from usvit.metrics.prevalence import prevalence_section
 from usvit.records import Confusion, ContaminationRecord, FiguresRecord, FoldFigures, MetricsRecord
 
-IMAGES = UnitSettings()
+IMAGES: UnitSettings = UnitSettings()
 
 
 def summarise(

@@ -99,7 +99,9 @@ def units_of(table: pd.DataFrame, settings: UnitSettings, positive: str) -> tupl
         >>> units["prob_yes"].tolist(), record.n_units
         ([0.625, 0.25], 2)
     """
-    classes, unit = classes_of(table), settings.unit or "image"
+    classes, unit = classes_of(table), settings.unit
+    if unit is None or unit == "image":
+        raise ValueError("images are not pooled: the unit must be a larger one")
     if positive not in classes:
         raise unknown("positive class", positive, classes)
     known = identified(table, settings)
@@ -123,7 +125,7 @@ def units_of(table: pd.DataFrame, settings: UnitSettings, positive: str) -> tupl
         pooled = _pooled(prob, start, size, settings.pooling, k)
 
     ranked = [positive, *(name for name in classes if name != positive)]
-    rank = pd.Index(ranked).get_indexer_for(rows["label"]).astype(np.int64)
+    rank = pd.Index(ranked).get_indexer_for(rows["label"].to_numpy(object)).astype(np.int64)
     mixed = np.maximum.reduceat(rank, start) != np.minimum.reduceat(rank, start)
     _refuse_labels(rows, mixed, settings)
     found = _shared(rows, start)
@@ -143,7 +145,7 @@ def units_of(table: pd.DataFrame, settings: UnitSettings, positive: str) -> tupl
     n_out = int((once["part"] == "test").sum()) - n_images
     missing = ", ".join(name for name in keys if name != "dataset")
     record = UnitRecord(
-        unit=settings.unit,
+        unit=unit,
         pooling=settings.pooling,
         labels=settings.unit_labels,
         label_order=ranked,

@@ -16,7 +16,7 @@ from tests.conftest import REPOSITORY
 from tests.scoring.scored import CLASSES, JOB, POSITIVE, THRESHOLD, failed, many, portions, row
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
-from usvit.records import ProductRecord
+from usvit.records import ProductRecord, UnitPointRecord
 from usvit.scoring.items import score_columns
 from usvit.scoring.tables import cells
 from usvit.scoring.tables.cells import decide
@@ -118,6 +118,28 @@ def test_a_long_loop_weighs_no_more_than_a_still(tmp_path):
     patient = read(tmp_path / "patients.csv").iloc[0]
     assert patient[f"mean_calibrated_{POSITIVE}"] == pytest.approx((0.9 + 0.1 + 0.2) / 3)
     assert (patient["n_files"], patient["n_frames"], patient["decision"]) == (3, 202, POSITIVE)
+
+
+@pytest.mark.parametrize(
+    ("unit", "pooling", "threshold", "studies", "patients"),
+    [
+        ("patient", "mean", 0.5, (POSITIVE, THRESHOLD), (f"not {POSITIVE}", 0.5)),
+        ("patient", "max", 0.91, (POSITIVE, THRESHOLD), (f"not {POSITIVE}", 0.91)),
+        ("exam", "max", 0.95, (f"not {POSITIVE}", 0.95), (POSITIVE, THRESHOLD)),
+        ("patient", "mean", None, (POSITIVE, THRESHOLD), ("", None)),
+        ("lesion", "mean", 0.5, (POSITIVE, THRESHOLD), (POSITIVE, THRESHOLD)),
+    ],
+)
+def test_studies_or_patients_are_decided_at_their_own_threshold(tmp_path, unit, pooling, threshold, studies, patients):
+    decides = {"exam": "studies.csv", "patient": "patients.csv"}.get(unit)
+    own = UnitPointRecord(unit=unit, pooling=pooling, threshold=threshold, origin="a run", decides=decides)
+    job = replace(JOB, model=JOB.model.model_copy(update={"unit": own}))
+    values = [0.9, 0.05, 0.2]  # mean 0.383
+    summary = write(tmp_path, [row(k, 0, value) for k, value in enumerate(values)], job=job)
+    jsonschema.validate(summary, SCHEMA, jsonschema.Draft202012Validator)
+    for name, (decision, at) in {"studies": studies, "patients": patients}.items():
+        found = pd.read_csv(tmp_path / f"{name}.csv", keep_default_na=False).iloc[0]
+        assert (found["decision"], found["threshold"]) == (decision, "" if at is None else at)
 
 
 def test_one_suspicious_frame_does_not_decide_but_is_found(tmp_path):
