@@ -102,16 +102,17 @@ def test_without_a_hub_the_command_that_runs_these_images_is_shown(usvit, clinic
 @pytest.fixture
 def lesions(tmp_path):
     """24 images of 12 patients with a lesion in each breast, as a German clinic lists them."""
+    root = tmp_path / "clinic"
     rows = [["Datei", "Befund", "Fall-Nr.", "Herd", "Seite", "Termin"]]
     for number in range(24):
-        save(speckle(number), tmp_path / "bilder" / f"{number}.png")
+        save(speckle(number), root / "bilder" / f"{number}.png")
         side = "rechts" if number % 2 else "Links"
         case = f"K{number // 2}"
         rows.append(
             [f"bilder/{number}.png", "malignant" if number < 8 else "benign", case, f"{case}-{side}", side, f"T{case}"]
         )
-    write_csv(tmp_path / "liste.csv", rows)
-    return tmp_path
+    write_csv(root / "liste.csv", rows)
+    return root
 
 
 UNITS = (*COLUMNS, "--lesion-col", "Herd", "--side-col", "Seite", "--exam-col", "Termin")
