@@ -94,20 +94,12 @@ from usvit.records.metrics_figures import (
     TrainingShareRecord,
 )
 from usvit.records.model import (
-    AdapterRecord,
     ClassifierMetadata,
-    ContaminationRecord,
     ExportedMetadata,
     InDistribution,
-    ListedSet,
     ModelMetadata,
     PreprocessingRecord,
-    SeenCollectionRecord,
-    SeenFileRecord,
-    SeenGap,
-    SeenHashes,
     ThresholdRecord,
-    WeightsRecord,
 )
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
@@ -143,8 +135,17 @@ from usvit.records.scores import (
     ScoringPreprocessing,
     SummaryRecord,
 )
+from usvit.records.seen_images import (
+    ContaminationRecord,
+    ListedSet,
+    SeenCollectionRecord,
+    SeenFileRecord,
+    SeenGap,
+    SeenHashes,
+)
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
 from usvit.records.values import MeanSd
+from usvit.records.weights_origin import AdapterRecord, WeightsRecord
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
