@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,8 +52,10 @@ def run(tmp_path):
             own = {path.relative_to(child.name) for path in changed if path.parts[0] == child.name}
             if child.is_dir() and own:
                 mirror(child, target / child.name, own)
-            elif not own:
+            elif not own and child.is_dir():
                 (target / child.name).symlink_to(child)
+            elif not own:
+                shutil.copy(child, target / child.name)  # usvit.resources finds its folders beside the real file
 
     def call(code: str, new: dict[str, str], edits: dict[str, tuple[str, str]]):
         copy = tmp_path / "copy"
@@ -85,7 +88,13 @@ def test_a_figure_is_its_function_and_a_row_of_the_table(run, tmp_path):
     for name, skill in (("a", 0.5), ("b", 0.3)):
         score = np.clip(rng.normal(0.25 + skill * (label == "malignant"), 0.25), 0.01, 0.99)
         people = np.arange(80) // 2
-        table = {"image_id": np.arange(80), "label": label, "prob_malignant": score, "patient_id": people}
+        table = {
+            "image_id": np.arange(80),
+            "label": label,
+            "prob_malignant": score,
+            "patient_id": people,
+            "dataset": "x",
+        }
         pd.DataFrame(table | {"fold": people % 4}).to_csv(tmp_path / f"{name}.csv", index=False)
     code = """
 usvit_command("evaluate", "a.csv", "--positive", "malignant", "--prob", "prob_malignant", "--out", "measured")
@@ -119,8 +128,8 @@ from usvit.config import RunConfig, build_config, parse_overrides
 usvit_command("score", "--help")
 print(inspect.signature(usvit.score).parameters["rehearsals"])
 print("Number of rehearsals." in usvit.score.__doc__)
-from usvit.node import config
-print(config.NodeModelConfig.model_fields["rehearsals"].default)
+from usvit.node.config.settings import NodeModelConfig
+print(NodeModelConfig.model_fields["rehearsals"].default)
 """
     field = '    """Make no decision on images that are out of distribution."""\n'
     added = '    rehearsals: Annotated[int, Field(ge=1, le=9)] = 2\n    """Number of rehearsals."""\n'
