@@ -22,7 +22,12 @@ def best_document(record: BestRecord) -> doc.Document:
 
 
 def _candidates(record: BestRecord) -> doc.DocumentSection:
-    heads = ["Candidate", *doc.numbers("Parameters"), "Inner validation (SE)", *doc.numbers("Test, mean of folds")]
+    heads: list[str | doc.Column] = [
+        "Candidate",
+        *doc.numbers("Parameters"),
+        "Inner validation (SE)",
+        *doc.numbers("Test, mean of folds"),
+    ]
     table = doc.Table("Candidates", heads, [_candidate(one) for one in record.candidates])
     blocks: list[doc.Block] = [
         table,
