@@ -176,6 +176,7 @@ positive_class: malignant
 patient_ids: "no"
 host: https://example.org
 reader: stripes
+patient_ids_from: none are published
 layout: p0.png
 how_to_get: Draw them.
 ---
