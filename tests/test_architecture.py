@@ -55,7 +55,7 @@ LAYERS = [
     {"records", "pseudonyms"},
     {"config"},
     {"plain_yaml", "estimate_text"},
-    {"resources", "seeding", "files", "limited", "logging", "machine_load", "web", "estimate"},
+    {"resources", "seeding", "files", "limited", "logging", "machine_load", "web", "estimate", "figure_table"},
     {"terminal", "markup", "arguments", "lazy_names", "representation", "processes", "wording", "plugins"},
     {"errors", "plain_data"},
 ]

@@ -10,7 +10,8 @@ import numpy as np
 from scipy.stats import norm
 
 from benchmarks.coverage.harness import Outcome, Row, Spread, Table, interval
-from usvit.metrics.cross_validation import FoldFigure, area_figure, fold_mean, mean_value
+from usvit.metrics.cross_validation import fold_mean, mean_value
+from usvit.metrics.fold_figures import FoldFigure, area_figure
 from usvit.metrics.nested_choice import nested_choice
 
 K, N_MODELS = 5, 8

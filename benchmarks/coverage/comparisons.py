@@ -25,8 +25,8 @@ from usvit.evaluation.decision_comparison import compare_accuracy, compare_decis
 from usvit.evaluation.decisions import MOST_PROBABLE, Decided
 from usvit.evaluation.prediction_arrays import Rows
 from usvit.metrics.clustered import clustered_difference
-from usvit.metrics.cross_validation import FoldFigure, area_figure
 from usvit.metrics.fold_difference import difference_within_folds
+from usvit.metrics.fold_figures import FoldFigure, area_figure
 from usvit.metrics.paired_tests import corrected_t, paired_difference
 from usvit.metrics.threshold_choice import Rule, choose_threshold
 

@@ -15,8 +15,8 @@ from usvit.evaluation import SiteImages, fit_temperature, recalibration_draws, s
 from usvit.evaluation.recalibration import NoFit, fit_platt
 from usvit.metrics.calibration_statistics import LOWEST_PROB
 from usvit.metrics.clustered import clustered_difference
-from usvit.metrics.cross_validation import area_figure
 from usvit.metrics.fold_difference import difference_within_folds
+from usvit.metrics.fold_figures import area_figure
 from usvit.metrics.threshold_choice import Rule, choose_threshold
 
 NETWORKS = 5

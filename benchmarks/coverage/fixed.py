@@ -24,9 +24,9 @@ from benchmarks.coverage.harness import Interval, Outcome, Row, Table, interval,
 from usvit.evaluation.subgroup_differences import FIGURES, level_differences
 from usvit.metrics.bootstrap import figure_values
 from usvit.metrics.clustered import area_covariance, area_parts, clustered_auc, clustered_difference
-from usvit.metrics.cross_validation import area_figure
 from usvit.metrics.figures import matthews
 from usvit.metrics.fold_difference import difference_limits, difference_within_folds
+from usvit.metrics.fold_figures import area_figure
 from usvit.metrics.intervals import logit_interval
 from usvit.metrics.margin_tests import DifferenceLimits, equivalence, non_inferiority
 from usvit.metrics.paired_tests import PairedShares, paired_difference

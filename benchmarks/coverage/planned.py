@@ -14,8 +14,8 @@ from benchmarks.coverage.harness import Outcome, Row, Spread, Table, rejects
 from benchmarks.coverage.trained import area_of
 from usvit.config.planning import ComparisonTest
 from usvit.metrics.comparison_power import ObservedComparison
-from usvit.metrics.cross_validation import area_figure
 from usvit.metrics.fold_difference import difference_limits, difference_within_folds
+from usvit.metrics.fold_figures import area_figure
 from usvit.metrics.influence import LinearPredictor, binormal_placements, design_effect
 from usvit.metrics.margin_tests import equivalence
 from usvit.metrics.sample_size import (

@@ -22,7 +22,9 @@ from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.units import units_of
 from usvit.metrics.bootstrap import FigureValues
 from usvit.metrics.clustered import clustered_auc
-from usvit.metrics.cross_validation import FoldFigure, area_figure, fold_mean, mean_figure, mean_value, training_share
+from usvit.metrics.cross_validation import fold_mean, mean_value
+from usvit.metrics.fold_figures import FoldFigure, area_figure, mean_figure
+from usvit.metrics.training_share import training_share
 from usvit.records import TrainingShareRecord
 
 PREVALENCE, FOLDS, CORRELATION = 0.3, 5, 0.5

@@ -83,10 +83,10 @@ def _fetch(port: int, folder: Path) -> None:
 
 
 def _shards(port: int, folder: Path) -> object:
-    from usvit.upstream.sources import shards
+    from usvit.upstream.sources import shard_files, shards
 
-    shards.TIMEOUT, shards.MOST_BYTES = TIMEOUT, 5_000_000
-    return len(shards.open_shards(f"http://127.0.0.1:{port}/a.tar", shards.ShardFiles(folder / "cache", 1.0)))
+    shard_files.TIMEOUT, shard_files.MOST_BYTES = TIMEOUT, 5_000_000
+    return len(shards.open_shards(f"http://127.0.0.1:{port}/a.tar", shard_files.ShardFiles(folder / "cache", 1.0)))
 
 
 def _doctor(peer: Callable[[int], Any], port: int, folder: Path) -> object:

@@ -88,7 +88,7 @@ def test_the_best_of_a_study_is_printed_with_its_command(usvit, finished, tmp_pa
     assert answer.code == 0, answer.err
     record = json.loads((study / "best.json").read_text())
     assert f"nested choice: {record['nested']['value']:.3f}" in answer.out
-    assert answer.out.rstrip().endswith(record["commands"][-1])
+    assert f"\n{record['commands'][-1]}\n" in answer.out
     assert all(name in answer.out for name in (RESNET, VIT, "mean of the best 2", "apparent minus nested"))
     assert json.loads(usvit("study", "best", study, "--json", "--ensembles", 2).out) == record
 

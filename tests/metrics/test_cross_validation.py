@@ -11,16 +11,9 @@ from benchmarks.coverage.comparisons import Comparison, comparison
 from benchmarks.coverage.trained import Linear, headline, share_of
 from usvit.estimate import Estimate
 from usvit.metrics.clustered import clustered_auc
-from usvit.metrics.cross_validation import (
-    FoldFigure,
-    PooledVariance,
-    Stratum,
-    area_figure,
-    fold_mean,
-    mean_figure,
-    mean_value,
-    training_share,
-)
+from usvit.metrics.cross_validation import PooledVariance, fold_mean, mean_value
+from usvit.metrics.fold_figures import FoldFigure, Stratum, area_figure, mean_figure
+from usvit.metrics.training_share import training_share
 from usvit.records import TrainingShareRecord
 
 

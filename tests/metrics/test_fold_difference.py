@@ -9,8 +9,9 @@ from benchmarks.coverage.ensembles import ensemble_study, gain
 from benchmarks.coverage.generators import COHORTS, Correlated
 from usvit.estimate import Difference
 from usvit.metrics.clustered import clustered_difference
-from usvit.metrics.cross_validation import area_figure, fold_mean, mean_value
+from usvit.metrics.cross_validation import fold_mean, mean_value
 from usvit.metrics.fold_difference import METHOD, PLAIN_METHOD, difference_limits, difference_within_folds
+from usvit.metrics.fold_figures import area_figure
 from usvit.metrics.logit_difference import LogitDifference
 from usvit.metrics.margin_tests import StudentLimits, non_inferiority
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from usvit.metrics.cross_validation import FoldFigure, fold_mean, mean_figure, mean_value
+from usvit.metrics.cross_validation import fold_mean, mean_value
+from usvit.metrics.fold_figures import FoldFigure, mean_figure
 from usvit.metrics.intervals import wilson
 
 

@@ -7,8 +7,8 @@ from scipy.stats import t as student
 
 from usvit.errors import UsvitError
 from usvit.estimate import Difference
-from usvit.metrics.cross_validation import area_figure
 from usvit.metrics.fold_difference import difference_limits, difference_within_folds
+from usvit.metrics.fold_figures import area_figure
 from usvit.metrics.margin_tests import (
     StudentLimits,
     check_margin,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from usvit.metrics.basic import auc
-from usvit.metrics.cross_validation import FoldFigure, Stratum, area_figure, mean_figure
+from usvit.metrics.fold_figures import FoldFigure, Stratum, area_figure, mean_figure
 from usvit.metrics.nested_choice import nested_choice, one_standard_error
 
 

@@ -6,7 +6,7 @@ from sklearn.metrics import roc_auc_score
 
 from usvit.estimate import Estimate
 from usvit.metrics.clustered import clustered_auc
-from usvit.metrics.cross_validation import area_figure
+from usvit.metrics.fold_figures import area_figure
 from usvit.metrics.intervals import wilson
 from usvit.metrics.shift import (
     independent_change,

@@ -9,6 +9,8 @@ import typer
 
 from usvit.cli import export
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
+from usvit.config.models_commands import ModelFilter, ModelInfoSettings
 from usvit.terminal import plain, terminal_of
 
 if TYPE_CHECKING:
@@ -21,15 +23,9 @@ app.command("export")(export.export)
 
 
 @app.command("list")
+@takes_options()
 def list_(
-    family: Annotated[str | None, typer.Option(help="One family, such as vit, hybrid or cnn.", metavar="F")] = None,
-    search: Annotated[
-        str | None, typer.Option(help="Part of the name of a network or of its weights.", metavar="TEXT")
-    ] = None,
-    source: Annotated[str | None, typer.Option(help="Part of a paper's name, such as gheflati.", metavar="S")] = None,
-    max_params: Annotated[
-        float | None, typer.Option(help="Maximum number of parameters, in millions.", metavar="M")
-    ] = None,
+    settings: ModelFilter,
     paper: Annotated[bool, typer.Option("--paper", help="Compare our counts with those of the papers.")] = False,
     json_: o.Json = False,
 ) -> None:
@@ -38,7 +34,7 @@ def list_(
 
     from usvit.models import PATTERNS, comparisons, rows
 
-    found = rows(family, search, source, max_params)
+    found = rows(settings=settings)
     if paper:
         _print_comparisons([line for line in comparisons() if line.name in {row.name for row in found}], json_)
         return
@@ -68,31 +64,23 @@ def list_(
 
 
 @app.command()
+@takes_options()
 def info(
     name: Annotated[str, typer.Argument(help="A name from 'usvit models list', or timm:NAME.", metavar="NAME")],
-    classes: Annotated[int, typer.Option(help="Number of classes.", min=1, max=1_000_000)] = 1000,
-    image_size: Annotated[
-        int | None, typer.Option(help="Side of the image, in pixels. (default: the paper's)", min=1, max=4096)
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Exchange a part of a ViT, such as vit.stem=hmlp_bn; can be repeated.", metavar="KEY=VALUE"
-        ),
-    ] = None,
+    settings: ModelInfoSettings,
     json_: o.Json = False,
 ) -> None:
     """Show one network: its parameters and MACs, its weights with their licences, and the numbers in the papers."""
     from usvit.config import build_config, parse_overrides
     from usvit.models import find_model
 
-    pairs = [pair if pair.startswith("model.") else f"model.{pair}" for pair in set_ or []]
+    pairs = [pair if pair.startswith("model.") else f"model.{pair}" for pair in settings.set_]
     config = build_config({"model": {"name": name}}, parse_overrides(pairs))
     spec = find_model(name, config.model.vit.model_dump(exclude_none=True))
 
     from usvit.models import describe_model
 
-    facts = describe_model(spec, image_size, classes)
+    facts = describe_model(spec, settings.image_size, settings.classes)
     if json_:
         print(json.dumps(facts.content(), indent=2, ensure_ascii=False))
         return

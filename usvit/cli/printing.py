@@ -1,19 +1,11 @@
-"""Printing of figures for the commands."""
+"""Lines that several commands print."""
 
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from usvit.estimate import Estimate
     from usvit.records import RunRecord
-
-
-def with_interval(value: "Estimate", digits: int = 3) -> str:
-    """Format ``0.921 [0.884, 0.947]``; the number alone without an interval; the reason if it is undefined."""
-    from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
-
-    return estimate_text(value, Style(fixed(digits), end=clear_of_zero(digits), undefined="undefined: {reason}"))
 
 
 def go_on(path: Path, record: "RunRecord") -> str:

@@ -8,7 +8,7 @@ import typer
 
 from usvit.cli import options as o
 from usvit.cli.settings import takes_options
-from usvit.config.scoring import Product, ScoringSettings
+from usvit.config.scoring import ProductOptions, ScoringSettings
 from usvit.data.io import PICTURE_NAMES
 from usvit.errors import EXIT_PARTLY
 
@@ -39,14 +39,7 @@ def score(
         Path, typer.Option(help="Folder for the results; the same command resumes an interrupted job.", metavar="DIR")
     ],
     settings: ScoringSettings,
-    sr: Annotated[bool, typer.Option("--sr", help="Write a DICOM SR (TID 1500) for each DICOM file.")] = False,
-    sc: Annotated[
-        bool, typer.Option("--sc", help="Write a DICOM Secondary Capture: image, saliency and result.")
-    ] = False,
-    gsps: Annotated[
-        bool, typer.Option("--gsps", help="Write a DICOM presentation state: region and result, over the image.")
-    ] = False,
-    overlays: Annotated[bool, typer.Option("--overlays", help="Write the same pictures as PNG.")] = False,
+    wanted: ProductOptions,
     base: o.Base = None,
     json_: o.Json = False,
 ) -> None:
@@ -59,12 +52,8 @@ def score(
     from usvit.progress import make_progress
     from usvit.scoring import score as score_all
 
-    flags: dict[Product, bool] = {"sr": sr, "sc": sc, "gsps": gsps, "overlay": overlays}
-    products = frozenset(name for name, wanted in flags.items() if wanted)
     with o.resumable():
-        outcome = score_all(
-            model, input_, out, settings=settings.model_copy(update={"products": products}), progress=make_progress()
-        )
+        outcome = score_all(model, input_, out, settings=settings, products=wanted.products(), progress=make_progress())
     if json_:
         print(json.dumps(outcome.summary.content(), indent=2, ensure_ascii=False, allow_nan=False))
     else:

@@ -1,4 +1,4 @@
-"""Settings of the commands ``usvit data``: preparation, audit, folds and preview."""
+"""Settings of the commands ``usvit data``: preparation, audit, folds, preview and phantom."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -72,3 +72,37 @@ class PreviewSettings(Section):
     """``pad`` (keeps the aspect ratio) or ``squash``."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Random seed of the choice of images and of the variants."""
+
+
+Ablation = Literal["none", "signs", "lesion"]
+
+
+class PhantomSettings(Section):
+    """Settings of a phantom data set; ``usvit.data.phantom.PhantomSpec`` checks their ranges."""
+
+    n: int = 240
+    """Number of images."""
+    seed: int = 0
+    """Random seed; the same seed gives the same bytes."""
+    size: int = 256
+    """Side of the square images, in pixels."""
+    near_duplicates: float = 0.0
+    """Share of images that are near-duplicates of others."""
+    text: float = 0.0
+    """Share of images with burned-in text."""
+    calipers: float = 0.0
+    """Share of images with calipers."""
+    ablate: Ablation = "none"
+    """Remove information on the class. signs: lesions look the same in all classes; lesion: no lesions."""
+    scanner: Annotated[str, Option(metavar="SETTING=VALUE,...")] = ""
+    """Settings of the scanner for all patients, instead of drawn ones: frequency_mhz, depth_mm, looks,
+    dynamic_range_db, gain_db, penetration_db."""
+    views: Annotated[int, Option(metavar="N")] = 0
+    """Largest number of views of a patient, up to 20; the table then names lesions, sides and exams. 0: up to 3, without
+    these."""
+    lesions: int = 1
+    """Largest number of lesions of a patient; needs ``views``."""
+    exams: int = 1
+    """Largest number of exams of a patient; needs ``views``."""
+    sign_views: Annotated[int, Option(metavar="N")] = 0
+    """Number of views of a malignant lesion that show its signs; needs ``views``. 0: all of them."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
@@ -81,11 +81,28 @@ class ScoringSettings(ModelSettings):
     pictures: bool = False
     """Also draw images whose tissue region is unknown; they may show a patient's name."""
     products: frozenset[Product] = frozenset()
-    """Files to write for each input file: ``sr`` (DICOM SR, TID 1500), ``sc`` (DICOM Secondary Capture with image,
-    saliency and result), ``gsps`` (DICOM presentation state with region and result), ``overlay`` (the same as PNG)."""
+    """Files to write for each input file: ``sr`` (DICOM SR), ``sc`` (DICOM Secondary Capture), ``gsps`` (DICOM
+    presentation state), ``overlay`` (PNG); ``ProductOptions`` describes them."""
     engine: Literal["local", "ray"] = "local"
     """``local``, or ``ray`` for the machines of a Ray cluster."""
     address: Annotated[str | None, Option(metavar="HOST:PORT")] = None
     """Address of the Ray cluster. (default: start one on this machine)"""
     cpus: Annotated[int | None, Field(ge=1)] = None
     """Number of CPUs of each Ray worker. (default: 2)"""
+
+
+class ProductOptions(Section):
+    """Products of a scoring job as options of the command line, one for each."""
+
+    sr: bool = False
+    """Write a DICOM SR (TID 1500) for each DICOM file."""
+    sc: bool = False
+    """Write a DICOM Secondary Capture: image, saliency and result."""
+    gsps: bool = False
+    """Write a DICOM presentation state: region and result, over the image."""
+    overlay: Annotated[bool, Option("--overlays")] = False
+    """Write the same pictures as PNG."""
+
+    def products(self) -> frozenset[Product]:
+        """Return the products that were chosen."""
+        return frozenset(name for name in get_args(Product) if getattr(self, name))

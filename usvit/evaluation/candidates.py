@@ -12,7 +12,7 @@ from usvit.evaluation.pooled_figures import figures_with_intervals
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.metrics.bootstrap import FigureValues
 from usvit.metrics.checks import group_codes
-from usvit.metrics.cross_validation import FoldFigure
+from usvit.metrics.fold_figures import FoldFigure
 
 Float = NDArray[np.float64]
 Members = Sequence[tuple[int, ...]]

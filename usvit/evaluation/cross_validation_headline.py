@@ -12,23 +12,20 @@ from usvit.estimate import Difference
 from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin, explained
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.predictions import classes_of
-from usvit.metrics import figure_table
+from usvit.figure_table import BY_KEY
+from usvit.figure_table import HEADLINE as ROWS
 from usvit.metrics.basic import decide
 from usvit.metrics.bootstrap import FigureValues
 from usvit.metrics.calibration_statistics import log_odds
 from usvit.metrics.checks import group_codes
-from usvit.metrics.cross_validation import (
-    FoldFigure,
-    area_figure,
-    fold_mean,
-    mean_figure,
-    mean_value,
-    training_share,
-)
+from usvit.metrics.cross_validation import fold_mean, mean_value
+from usvit.metrics.figures import function_of
 from usvit.metrics.fold_difference import difference_within_folds
+from usvit.metrics.fold_figures import FoldFigure, area_figure, function_figure, mean_figure
+from usvit.metrics.training_share import training_share
 from usvit.records import Headline, TrainingShareRecord
 
-HEADLINE = tuple(row.key for row in figure_table.HEADLINE)
+HEADLINE = tuple(row.key for row in ROWS)
 
 _KEY = ["dataset", "image_id", "fold"]
 
@@ -59,7 +56,7 @@ def headline_section(
         absent = "no fold of some repeat has images of every class that the figure needs"
         figures = {}
         for name, repeats in fold_figures(rows, k).items():
-            own = share.value if figure_table.BY_KEY[name].of_class else overall
+            own = share.value if BY_KEY[name].of_class else overall
             figures[name] = mean_value(fold_mean(repeats), own, absent=absent, n_groups=rows.n_groups)
         training = share
         if share.reason:
@@ -172,9 +169,12 @@ def figures_of_fold(
             case "specificity":
                 called = decide(rows.prob) == positive
                 found[name] = share((~called).astype(np.float64), rows.label != positive)
-            case _:
+            case "brier":
                 loss = ((rows.prob - np.eye(len(classes))[rows.label]) ** 2).sum(axis=1) / 2
                 found[name] = share(loss, every)
+            case _:
+                of = positive if BY_KEY[name].of_class else None
+                found[name] = function_figure(function_of(name), (rows.label, rows.prob), code, n_groups, of)
     return found
 
 

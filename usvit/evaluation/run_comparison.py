@@ -31,15 +31,13 @@ from usvit.evaluation.pooled_figures import figure_points, figures_with_interval
 from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.predictions import first_repeat
 from usvit.evaluation.tables_beside_runs import open_beside
+from usvit.figure_table import COMPARED
 from usvit.metrics.checks import group_codes
-from usvit.metrics.figure_table import HEADLINE
 from usvit.metrics.paired_tests import holm
 from usvit.metrics.support import few_groups_sentences
 from usvit.records import ComparedRun, CompareRecord, McNemar, Pair
 from usvit.wording import listed
 
-COMPARED = tuple(row.key for row in HEADLINE if row.key != "brier")
-"""Figures of each run."""
 TESTS = ("headline", "auc", "auc_macro_ovr", "mcnemar", "auc_over_folds")
 
 _FEW_FOR_CLAIMS = (
@@ -216,8 +214,8 @@ def _own(one: Predictions, name: str, classes: list[str], positive: str) -> Comp
     return ComparedRun(
         name=name,
         headline=headline_section(one.table, positive, pooled).auc,
-        **{figure: pooled.figure(figure, positive) for figure in COMPARED},
-        mean_sd={figure: mean_and_sd([fold.figure(figure, positive) for fold in folds]) for figure in COMPARED},
+        **{row.key: pooled.figure(row.key, positive) for row in COMPARED},
+        mean_sd={row.key: mean_and_sd([fold.figure(row.key, positive) for fold in folds]) for row in COMPARED},
     )
 
 

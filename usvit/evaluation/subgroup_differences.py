@@ -17,7 +17,8 @@ from usvit.metrics.paired_tests import holm, mover
 from usvit.metrics.support import Support, rarest, support_of
 from usvit.records import LevelDifference, Subgrouping
 
-FIGURES = ("auc", "accuracy", "sensitivity", "specificity")
+FIGURES = tuple(name for name, field in LevelDifference.model_fields.items() if field.annotation is Estimate)
+"""Figures whose difference is computed, in the order of the record."""
 FEWEST = 5
 """Groups of a class on one side below which no interval and no p is given: they could not be relied on."""
 _AREA_METHOD = "clustered (Obuchowski), Welch's t"

@@ -16,7 +16,9 @@ from usvit.data.transforms import Preprocessing
 from usvit.models import ModelSpec, Observed, OodDetector, Weights
 from usvit.plain_data import Json
 from usvit.records import AdapterRecord, AttentionRecord, ModelMetadata, ThresholdRecord, WeightsRecord
-from usvit.records.model import BaseRecord, OodRecord, SeenRecord, UnitThresholds
+from usvit.records.model import OodRecord, UnitThresholds
+from usvit.records.seen_images import SeenRecord
+from usvit.records.weights_origin import BaseRecord
 from usvit.training import FitResult
 
 

@@ -29,7 +29,8 @@ from usvit.models import (
     resolve_weights,
 )
 from usvit.records import ClassifierMetadata, ExportedMetadata, MetricsRecord, load_record, save_record
-from usvit.records.model import ExportedLicenses, ExportedRecord, MeasuredRecord, SeenCopies
+from usvit.records.model import ExportedLicenses, ExportedRecord, MeasuredRecord
+from usvit.records.seen_images import SeenCopies
 
 _INTENDED_USE = "research only; not a medical device"
 

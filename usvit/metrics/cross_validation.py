@@ -19,84 +19,24 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import expit, logit
 from scipy.stats import f as f_distribution
-from scipy.stats import rankdata
 from scipy.stats import t as student
 
 from usvit.estimate import Estimate
-from usvit.metrics.clustered import area_parts
 from usvit.metrics.delong import NO_VARIANCE
+from usvit.metrics.fold_figures import FoldFigure, Stratum
 from usvit.metrics.fold_shares import FoldShare, equal_sizes, shares_interval
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, undefined, with_interval
 from usvit.metrics.support import Support, effective_groups
-from usvit.records import TrainingShareRecord
 
 OneEstimate = TypeVar("OneEstimate", bound=Estimate)
 
 METHOD = "mean of folds, clustered, logit t"
 SHARE_METHOD = "mean of folds, clustered Wilson"
 _SHARES_METHOD = "mean of folds, clustered Wilson intervals of the classes, combined (MOVER)"
-MIN_PAIRS = 50
-"""Fewer pairs of predictions of one group by two models are not enough to estimate their agreement."""
-WHOLE_SHARE = 1.0
-"""Training share that is assumed if it cannot be estimated: its maximum."""
 _UNLIKE = 0.001
 """The models of the folds count as different below this p-value, which hardly ever occurs with equal models."""
 _STRATA = {"positives": "positive images", "negatives": "negative images"}
 """Strata of an AUC, as the warning about few groups names them."""
-
-
-@dataclass(frozen=True)
-class Stratum:
-    """Contribution of the images of one stratum (such as the positives) to the figure of a fold.
-
-    Attributes:
-        adds: (G,) float, the contribution of each group relative to the mean; it sums to 0.
-        images: (G,) int, the images of the stratum in the fold of each group.
-    """
-
-    adds: np.ndarray
-    images: np.ndarray
-
-    @property
-    def present(self) -> np.ndarray:
-        """(G,) bool, whether the group has an image of the stratum in the fold."""
-        return self.images > 0
-
-
-@dataclass(frozen=True)
-class FoldFigure:
-    """A figure of one fold and the contribution of each group, by stratum.
-
-    Attributes:
-        value: the figure of the fold's test images.
-        strata: stratum by name; a figure of the positives alone has one, an AUC has two.
-        independent: number of cases that are surely independent of each other, for the bound of a perfect score.
-        images: of a share of images, the (G,) number of images of each group; None for another figure.
-        parts: the figures of which this one is the mean, if it is one.
-    """
-
-    value: float
-    strata: dict[str, Stratum]
-    independent: int
-    images: np.ndarray | None = None
-    parts: "tuple[FoldFigure, ...]" = ()
-
-    def __sub__(self, other: "FoldFigure") -> "FoldFigure":
-        """Subtract the figure of another model on the same images, including the contributions of the groups."""
-        strata = {name: Stratum(one.adds - other.strata[name].adds, one.images) for name, one in self.strata.items()}
-        return FoldFigure(self.value - other.value, strata, self.independent)
-
-    @classmethod
-    def mean(cls, figures: Sequence["FoldFigure"]) -> "FoldFigure":
-        """Average several figures of one fold, such as the AUCs of the classes."""
-        strata = {
-            f"{k} {name}": Stratum(one.adds / len(figures), one.images)
-            for k, figure in enumerate(figures)
-            for name, one in figure.strata.items()
-        }
-        values = np.array([figure.value for figure in figures])
-        value = 1.0 if (values == 1).all() else float(values.mean())
-        return cls(value, strata, min(figure.independent for figure in figures), parts=tuple(figures))
 
 
 @dataclass(frozen=True)
@@ -158,40 +98,6 @@ class FoldMean:
         if not whole > NO_VARIANCE:
             return whole, self.freedom
         return whole, whole**2 / sum(one**2 / freedom for one, freedom in parts if one > 0)
-
-
-def area_figure(positive: np.ndarray, score: np.ndarray, code: np.ndarray, n_groups: int) -> FoldFigure | None:
-    """Compute the AUC of a fold; None if a class is absent. Arguments as ``clustered.area_parts``."""
-    parts = area_parts(positive, score, code, n_groups)
-    if parts is None:
-        return None
-    strata = {
-        "positives": Stratum(parts.positives, np.bincount(code[positive], minlength=n_groups)),
-        "negatives": Stratum(parts.negatives, np.bincount(code[~positive], minlength=n_groups)),
-    }
-    return FoldFigure(parts.value, strata, parts.disjoint_pairs)
-
-
-def mean_figure(
-    per_image: np.ndarray, looked_at: np.ndarray, code: np.ndarray, n_groups: int, name: str = "images"
-) -> FoldFigure | None:
-    """Compute the mean over a fold of a number per image, such as whether its decision is correct.
-
-    Args:
-        per_image: (n,) float.
-        looked_at: (n,) bool, the images to average; without any, the result is None.
-        code: (n,) int in 0 ... n_groups - 1.
-        n_groups: G.
-        name: name of the stratum.
-    """
-    n = int(looked_at.sum())
-    if not n:
-        return None
-    value = float(per_image[looked_at].mean())
-    adds = np.bincount(code[looked_at], per_image[looked_at] - value, n_groups) / n
-    images = np.bincount(code[looked_at], minlength=n_groups)
-    is_share = bool(np.isin(per_image[looked_at], (0, 1)).all())
-    return FoldFigure(value, {name: Stratum(adds, images)}, int((images > 0).sum()), images if is_share else None)
 
 
 def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None:
@@ -326,68 +232,6 @@ class PooledVariance:
         return cls(np.sqrt(square / shown) * adds, max(1.0, shown**2 / twice), spare)
 
 
-def training_share(
-    positive: np.ndarray, scores: Sequence[np.ndarray], code: np.ndarray, fold: np.ndarray, n_groups: int
-) -> TrainingShareRecord:
-    """Estimate the share of the folds' variance due to chance in training, from models that score the same group.
-
-    Two models were trained on sets that share a fraction r of their images. On images that neither has seen, their
-    scores have a correlation c = 1 - (1 - r) s within a class, where s is the share of the variance of the scores that
-    depends on the training set. Hence s = (1 - c) / (1 - r). Such images are the test images of other repeats, and the
-    inner validation images of a fold, which are test images of another fold. Disagreement due to random seeds is
-    included in s, so s is too large rather than too small.
-
-    Args:
-        positive: (n,) bool, for all rows that a model scored without having trained on them: splits test and val
-            of all folds and repeats.
-        scores: one (n,) float for the share of one model's figures; two, of models A and B on the same rows, for
-            that of their difference. Only the order of the scores matters.
-        code: (n,) int in 0 ... n_groups - 1.
-        fold: (n,) int, numbered through all repeats.
-        n_groups: G.
-
-    Returns:
-        ``WHOLE_SHARE``, with the reason, if there are fewer than ``MIN_PAIRS`` pairs.
-    """
-    models, row = np.unique(fold, return_inverse=True)
-    seen = np.ones((len(models), n_groups), bool)
-    seen[row, code] = False
-    size = np.maximum(seen.sum(axis=1), 1)
-    common = (seen.astype(float) @ seen.T) / np.sqrt(np.outer(size, size))
-    agreed = spread = pairs = shared = 0.0
-    for stratum in (positive, ~positive):
-        there = np.zeros((len(models), n_groups), bool)
-        there[row[stratum], code[stratum]] = True
-        z = _standardised(row[stratum], code[stratum], scores[0][stratum], there)
-        if len(scores) == 2:
-            z = _scaled(z - _standardised(row[stratum], code[stratum], scores[1][stratum], there), there)
-        count = there.astype(float) @ there.T
-        n = np.maximum(there.sum(axis=1), 1)
-        # Even equal models give a group unequal ranks among unequal other groups: this correlation would remain.
-        ranks = np.sqrt(np.maximum(n * n - 1, 1))
-        kept = (np.outer(n - 1, n - 1) + 2 * np.maximum(count - 1, 0)) / np.outer(ranks, ranks)
-        use = np.triu((count > 0) & (n[:, None] > 2) & (n[None, :] > 2), 1)
-        agreed += float(((z @ z.T)[use] / kept[use]).sum())
-        squares = (z * z) @ there.T.astype(float)  # of one model's ranks, over the groups that the other scored as well
-        spread += float(np.sqrt(squares * squares.T)[use].sum())
-        pairs += float(count[use].sum())
-        shared += float((common * count)[use].sum())
-    if pairs < MIN_PAIRS:
-        why = "no image was scored by two models that did not see it: there are no repeats and no inner validation rows"
-        return TrainingShareRecord(
-            value=WHOLE_SHARE,
-            n_pairs=int(pairs),
-            reason=why if not pairs else f"only {int(pairs)} pairs of predictions",
-        )
-    apart = 1 - shared / pairs
-    if apart <= 0:
-        return TrainingShareRecord(
-            value=WHOLE_SHARE, n_pairs=int(pairs), reason="the models were trained on the same images"
-        )
-    correlation = agreed / spread if spread else 1.0
-    return TrainingShareRecord(value=float(np.clip((1 - correlation) / apart, 0.0, 1.0)), n_pairs=int(pairs))
-
-
 def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: int) -> Estimate:
     """Create the Estimate of a mean over folds in [0, 1]: interval on the logit scale with Student's t.
 
@@ -443,23 +287,3 @@ def with_skipped_folds(value: OneEstimate, n_skipped: int) -> OneEstimate:
     if n_skipped:
         return value.with_warning(f"undefined in {n_skipped} folds, which are left out of the mean")
     return value
-
-
-def _standardised(row: np.ndarray, code: np.ndarray, score: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Compute (models, G) ranks of the mean scores of the groups for each model, with mean 0 and variance 1."""
-    shape = there.shape
-    cell = row * shape[1] + code
-    count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
-    mean = np.bincount(cell, score, shape[0] * shape[1]).reshape(shape) / np.maximum(count, 1)
-    ranks = np.zeros(shape)
-    for k in range(shape[0]):
-        ranks[k, there[k]] = rankdata(mean[k, there[k]])
-    return _scaled(ranks, there)
-
-
-def _scaled(values: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Scale each row to mean 0 and variance 1 over the present cells; the other cells are 0."""
-    n = np.maximum(there.sum(axis=1, keepdims=True), 1)
-    centred = np.where(there, values - (values * there).sum(axis=1, keepdims=True) / n, 0.0)
-    spread = np.sqrt((centred**2).sum(axis=1, keepdims=True) / np.maximum(n - 1, 1))
-    return np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 1e-12)

@@ -4,13 +4,21 @@ A resample says how often each group was drawn. Figures made of counts or sums n
 average precision needs the ranking, which is sorted once.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from usvit.figure_table import BY_KEY, FIGURES
 from usvit.metrics.basic import decide
 from usvit.metrics.checks import check_prob, group_codes
+from usvit.plugins import load
+
+FigureFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""A figure of ``usvit.figure_table`` as a function of the (n,) labels, the (n, K) probabilities and (B, n) weights of
+the images, such as how often each of B resamples draws an image. It returns (B,), or (B, K) for a figure of each class;
+NaN if undefined. Multiplying all weights of a row by a number does not change its figure."""
 
 
 class Key(NamedTuple):
@@ -22,6 +30,12 @@ class Key(NamedTuple):
 
 PROPORTIONS = ("accuracy", "sensitivity", "specificity", "ppv", "npv")
 """Figures that are shares of correct images among those in their denominator (``Figures.trials``)."""
+
+
+def function_of(name: str) -> FigureFunction:
+    """Return the function that the table names for a figure."""
+    function: FigureFunction = load(BY_KEY[name].function)
+    return function
 
 
 class Figures:
@@ -37,7 +51,8 @@ class Figures:
       average_precision_macro, its mean;
     - brier_vs_rest, mean (p - y)^2 of one class; brier, half their sum, in [0, 1] and with two classes
       the usual one; log_loss in nats, probabilities of the reference class bounded by 2.2e-16 as in
-      scikit-learn.
+      scikit-learn;
+    - those of ``usvit.figure_table`` with a function of their own.
 
     Attributes:
         keys: the figures, in the order above.
@@ -77,6 +92,9 @@ class Figures:
         self._ranked = ranked
         if ranked:
             self.keys += [Key("average_precision_macro"), *(Key("average_precision", k) for k in every)]
+        self._further = {row.key: function_of(row.key) for row in FIGURES if row.function}
+        for name in self._further:
+            self.keys += [Key(name, k) for k in every] if BY_KEY[name].of_class else [Key(name)]
         truth = np.eye(self.n_classes)[self.label]
         chosen = np.maximum(self.prob[np.arange(n), self.label], np.finfo(np.float64).eps)
         cell = np.eye(self.n_classes**2)[self.label * self.n_classes + self.decided]
@@ -116,6 +134,9 @@ class Figures:
         if self._ranked:
             precision = np.stack([ranking.average_precision(counts) for ranking in self._rankings], axis=1)
             by_class["average_precision"], overall["average_precision_macro"] = precision, precision.mean(axis=1)
+        for name, function in self._further.items():
+            values = function(self.label, self.prob, counts[:, self.code])
+            (by_class if BY_KEY[name].of_class else overall)[name] = values
         return {
             key: overall[key.name] if key.of_class is None else by_class[key.name][:, key.of_class] for key in self.keys
         }

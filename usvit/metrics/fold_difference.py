@@ -10,8 +10,9 @@ import numpy as np
 from scipy.stats import t as student
 
 from usvit.estimate import Difference, PairedAreas
-from usvit.metrics.cross_validation import FoldFigure, FoldMean, fold_mean, with_skipped_folds
+from usvit.metrics.cross_validation import FoldMean, fold_mean, with_skipped_folds
 from usvit.metrics.delong import NO_VARIANCE
+from usvit.metrics.fold_figures import FoldFigure
 from usvit.metrics.intervals import ALPHA, undefined, with_interval
 from usvit.metrics.logit_difference import LogitDifference
 from usvit.metrics.margin_tests import DifferenceLimits, StudentLimits

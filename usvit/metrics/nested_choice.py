@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from usvit.estimate import Estimate
 from usvit.metrics.bootstrap import N_RESAMPLES
-from usvit.metrics.cross_validation import FoldFigure, fold_mean
+from usvit.metrics.cross_validation import fold_mean
+from usvit.metrics.fold_figures import FoldFigure
 from usvit.metrics.intervals import Z, undefined, with_interval
 
 _GAP_METHOD = f"linear group bootstrap of all choices, normal, {N_RESAMPLES} resamples"

@@ -15,17 +15,12 @@ from scipy.stats import t as student
 from usvit.estimate import Estimate
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.clustered import clustered_auc
-from usvit.metrics.cross_validation import (
-    WHOLE_SHARE,
-    FoldFigure,
-    FoldMean,
-    area_figure,
-    fold_mean,
-    mean_value,
-)
+from usvit.metrics.cross_validation import FoldMean, fold_mean, mean_value
 from usvit.metrics.fold_difference import difference_within_folds
+from usvit.metrics.fold_figures import FoldFigure, area_figure
 from usvit.metrics.intervals import ALPHA, undefined, with_interval
 from usvit.metrics.support import support_of
+from usvit.metrics.training_share import WHOLE_SHARE
 
 ABSENT = "no positive or no negative image"
 _CHANGE_METHOD = "difference of independent estimates (MOVER)"

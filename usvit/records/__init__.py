@@ -95,22 +95,14 @@ from usvit.records.metrics_figures import (
     TrainingShareRecord,
 )
 from usvit.records.model import (
-    AdapterRecord,
     AttentionRecord,
     ClassifierMetadata,
-    ContaminationRecord,
     ExportedMetadata,
     InDistribution,
-    ListedSet,
     ModelMetadata,
     PreprocessingRecord,
-    SeenCollectionRecord,
-    SeenFileRecord,
-    SeenGap,
-    SeenHashes,
     ThresholdRecord,
     UnitThresholds,
-    WeightsRecord,
 )
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
@@ -147,9 +139,18 @@ from usvit.records.scores import (
     SummaryRecord,
     UnitPointRecord,
 )
+from usvit.records.seen_images import (
+    ContaminationRecord,
+    ListedSet,
+    SeenCollectionRecord,
+    SeenFileRecord,
+    SeenGap,
+    SeenHashes,
+)
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
 from usvit.records.units import ImagesPerUnit, UnitRecord
 from usvit.records.values import MeanSd
+from usvit.records.weights_origin import AdapterRecord, WeightsRecord
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from usvit.estimate import Difference, Interval
+from usvit.figure_table import COMPARED
 from usvit.records.base import (
     Classes,
     Count,
@@ -18,6 +19,7 @@ from usvit.records.base import (
     key,
     optional,
 )
+from usvit.records.metrics_figures import with_figures
 from usvit.records.units import UnitRecord
 from usvit.records.values import MeanSd, ShareValue
 
@@ -30,6 +32,7 @@ _VERDICT = "Null if the figure is not the primary one."
 _HOLM = "p_holm is corrected for all p-values of this section, of all pairs."
 
 
+@with_figures((row.key, ShareValue, row.meaning) for row in COMPARED)
 class ComparedRun(Record):
     """Figures of one run: pooled over folds, except headline and mean_sd."""
 

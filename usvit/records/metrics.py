@@ -20,7 +20,7 @@ from usvit.records.metrics_figures import (
     MainFigures,
     MeanSdRecord,
 )
-from usvit.records.model import ContaminationRecord
+from usvit.records.seen_images import ContaminationRecord
 from usvit.records.units import UnitRecord
 from usvit.records.values import ShareValue
 

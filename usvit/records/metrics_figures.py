@@ -1,17 +1,47 @@
 """Figures of metrics.json: of one set of images, of the folds, and the headline."""
 
-from typing import Annotated, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from usvit.estimate import Estimate
+from usvit.figure_table import FIGURES, HEADLINE
 from usvit.plain_data import Json
 from usvit.records.base import Classes, Count, Fold, InGivenOrder, Record, Share, Text, key, optional
 from usvit.records.values import MeanSd, NonNegative, ShareValue
 
 OneFigure = TypeVar("OneFigure", ShareValue, MeanSd)
+OneModel = TypeVar("OneModel", bound=Record)
 Counts = dict[str, Count]
 _OVR: Json = {"propertyNames": {"pattern": "_vs_rest$"}}
+
+
+def with_figures(figures: Iterable[tuple[str, Any, str]]) -> Callable[[type[OneModel]], type[OneModel]]:
+    """Make a record have a field for each figure that it does not declare itself; without any, it stays as it is.
+
+    A record declares the figures that code reads by name. All others follow from ``usvit.figure_table``.
+
+    Args:
+        figures: key, type and description of each.
+    """
+
+    def extended(model: type[OneModel]) -> type[OneModel]:
+        missing = {name: (kind, key(text)) for name, kind, text in figures if name not in model.model_fields}
+        if not missing:
+            return model
+        fields: Any = missing
+        return create_model(
+            model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **fields
+        )
+
+    return extended
+
+
+def _all_of(kind: Any, in_0_to_1: Any) -> list[tuple[str, Any, str]]:
+    """Return every figure with its type: a figure, or the figures of the classes."""
+    kinds = [(row, in_0_to_1 if row.headline else kind) for row in FIGURES]
+    return [(row.key, dict[str, one] if row.of_class else one, row.meaning) for row, one in kinds]  # type: ignore[valid-type]
 
 
 class MainFigures(InGivenOrder, Generic[OneFigure]):
@@ -50,6 +80,7 @@ class AllFigures(MainFigures[OneFigure], Generic[OneFigure]):
     )
 
 
+@with_figures(_all_of(MeanSd, MeanSd))
 class MeanSdRecord(AllFigures[MeanSd]):
     """Mean and standard deviation of the folds' own values. The SD is not a confidence interval."""
 
@@ -57,6 +88,7 @@ class MeanSdRecord(AllFigures[MeanSd]):
     log_loss: MeanSd
 
 
+@with_figures(_all_of(Estimate, ShareValue))
 class FiguresRecord(AllFigures[ShareValue]):
     """Figures of one set of images."""
 
@@ -84,6 +116,7 @@ class TrainingShareRecord(Record):
     reason: Text | None = optional("Reason why the largest share is assumed.", minLength=1)
 
 
+@with_figures((row.key, ShareValue, row.meaning) for row in HEADLINE)
 class Headline(Record):
     """Figures to quote, computed within the folds and averaged over folds and repeats.
 

@@ -7,14 +7,11 @@ from pydantic import ConfigDict, Field, model_validator
 from usvit.estimate import Interval
 from usvit.plain_data import Json, Settings
 from usvit.records.base import (
-    BY_NAME,
-    FROZEN,
     OPEN,
     Classes,
     Count,
     FileRecord,
     Fold,
-    InGivenOrder,
     Name,
     Number,
     Record,
@@ -22,16 +19,15 @@ from usvit.records.base import (
     Share,
     Text,
     key,
-    of_section,
     optional,
 )
+from usvit.records.seen_images import SeenCollectionRecord, SeenCopies, SeenHashes
 from usvit.records.units import UnitRecord
+from usvit.records.weights_origin import AdapterRecord, SourceRecord, TeacherRecord, WeightsRecord
 
 _MAX_SIDE = 4096
 """Largest side of the network's input, in pixels."""
 TUNE = ["full", "head", "attn", "ffn", "norm", "lora"]
-SeenSplit = Literal["train", "val", "upstream"]
-_FILE = r"^seen-[0-9a-f]{16}\."
 
 
 class PreprocessingRecord(Record):
@@ -123,213 +119,6 @@ class OodRecord(Record):
         minLength=1,
     )
     in_distribution: InDistribution
-
-
-class SourceRecord(InGivenOrder):
-    """A set of images to learn from; further keys depend on the set."""
-
-    model_config = OPEN
-    label: Name | None = optional("SOURCE:SPLIT of tested images.")
-    name: Text
-    images: Count
-    classes: Count
-    image_size: Count | None = optional("Side of generated images, as the next keys.")
-    split: Name | None = optional()
-    seed: int | None = optional()
-    generator_version: Name | None = optional()
-    tested: Count | None = optional("Images that are tested.")
-    seen: Count | None = optional("Images that a classifier was trained on; null if none were compared.", null=True)
-    listing_sha256: Sha256 | None = optional("SHA-256 of names, classes and labels; absent from generated images.")
-    parts: list["SourceRecord"] | None = optional("The sets that were joined.")
-
-    def changed(self, other: "SourceRecord", **more: object) -> "SourceRecord":
-        """Return a copy with the keys of another record and further keys."""
-        return SourceRecord(**self.content() | other.content() | more)
-
-
-class ExclusionRecord(Record):
-    """Downstream images whose near-duplicates a pre-training leaves out."""
-
-    datasets: list[Name]
-    manifest_sha256: Sha256 | None = optional("SHA-256 of the images with a data card.")
-    listing_sha256: dict[str, Sha256] | None = optional("Named set -> SHA-256 of its listing.")
-
-
-class TrainingRecord(Record):
-    """One training that led to the weights."""
-
-    model_config = OPEN
-    stage: Name | None = optional()
-    objective: Name | None = optional()
-    recipe: Text | None = optional()
-    source: SourceRecord | None = optional("The images.")
-    seed: int | None = optional()
-    fold: Fold | None = optional()
-    steps: Count | None = optional()
-    weights_sha256: Sha256 | None = optional("SHA-256 of its model.safetensors.")
-
-
-class ResizedTensor(Record):
-    """Tensor that was resized to the network."""
-
-    model_config = BY_NAME
-    name: Text
-    from_: list[Count] = key("Shape in the file.", alias="from")
-    to: list[Count] = key("Shape in the network.")
-
-
-class SkippedTensors(Record):
-    """Tensors of the file that are not used, for one reason."""
-
-    why: Text
-    names: list[Text]
-
-
-class LoadedRecord(Record):
-    """Which tensors of the file were loaded into the network."""
-
-    tensors: Count = key("Number of tensors that were loaded.")
-    table: Text | None = key("Table of a training checkpoint that held the tensors.")
-    renamed: Count
-    resized: list[ResizedTensor]
-    skipped: list[SkippedTensors]
-    new: list[Text] = key("Tensors of the network that are newly initialised.")
-
-
-class WeightsRecord(Record):
-    """The initial weights."""
-
-    model_config = OPEN
-    source: Name | None = of_section("Source of the weights, such as scratch, hub, file or run.")
-    name: Text | None = optional("Name of the file or run, or of the repository on the hub.", null=True)
-    sha256: Sha256 | None = optional(null=True)
-    license: Text | None = optional(null=True)
-    upstream: Text | None = optional("Name of the hub's weights, as in --weights hub:UPSTREAM.", null=True)
-    pretrained_by: Text | None = optional(null=True)
-    revision: Text | None = optional("Commit of the hub's repository.", null=True)
-    pinned: bool | None = optional("Whether the hub's file was checked against a pin.")
-    lineage: list[TrainingRecord] | None = optional("Trainings that led to the weights, the last one first.")
-    folds: list[Sha256] | None = optional("SHA-256 of the weights of each fold, if they differ.")
-    loaded: LoadedRecord | None = optional("Only in run.json.")
-
-
-class TeacherRecord(Record):
-    """Another network that a training learnt from."""
-
-    role: Name = key("teacher, tokenizer or source of LayerScale.")
-    architecture: Name
-    weights_sha256: Sha256 | None = key("SHA-256 of its file; null if it was never trained.")
-    source: SourceRecord | None = key("The images that it was trained on, if usvit trained it.")
-    weights: WeightsRecord | None
-
-
-class BaseRecord(Record):
-    """The weights beside which adapters were trained."""
-
-    source: Literal["hub", "file", "run"]
-    name: Text = key("Repository of the hub, or name of the file or of the run; no path.")
-    sha256: Sha256 = key("SHA-256 of the file of the base's weights.")
-    upstream: Text | None = key("Name of the hub's weights, as in --weights hub:UPSTREAM; null for others.")
-
-
-class AdapterRecord(Record):
-    """Low-rank adapters: model.safetensors holds only them and the head, and all else comes from the base."""
-
-    method: Literal["lora"]
-    rank: Annotated[int, Field(ge=1, le=1024)]
-    alpha: Annotated[float, Field(gt=0)] = key("The product of each pair of matrices is multiplied by alpha / rank.")
-    targets: Annotated[list[Literal["q", "k", "v", "proj", "fc1", "fc2"]], Field(min_length=1, max_length=6)]
-    base: BaseRecord
-
-
-class SeenFileRecord(Record):
-    """File beside model.json that describes images which the network has seen."""
-
-    file: Name
-    part: SeenSplit
-    count: Annotated[int, Field(ge=1, le=10**12)] = key("Number of images with different pixels.")
-    sha256: Sha256 = key("SHA-256 of the file.")
-
-
-class SeenGap(Record):
-    """Images that the network has seen and that are not fully on record."""
-
-    model_config = FROZEN
-    part: SeenSplit
-    known: Literal["hashes", "nothing"] = key(
-        "hashes: pixel hashes are on record, but no descriptions. nothing: it is unknown which images these were."
-    )
-    what: Text = key("Description of the images, or of the weights that were trained on them.")
-
-
-class SeenHashes(Record):
-    """Pixel hashes of the images that the network has seen, by the split that the images were in."""
-
-    model_config = ConfigDict(json_schema_extra={"x-open": {"type": "array", "items": {"type": "string"}}})
-    __pydantic_extra__: dict[str, list[str]] = Field(init=False)
-    train: list[str]
-    val: list[str]
-    upstream: list[str]
-    files: list[SeenFileRecord] | None = optional(
-        "Files of lists that are too long for JSON: sorted hashes of 32 bytes each. Absent if there are none.",
-        minItems=1,
-        allOf=[{"items": {"properties": {"file": {"pattern": _FILE + "sha256$"}}}}],
-    )
-    unhashed: list[Text] | None = optional("Sources whose images were seen and are not on record.")
-
-
-class SeenCopies(Record):
-    """Near-duplicate descriptions of the images that the network has seen."""
-
-    files: list[SeenFileRecord] = key(
-        "Files of descriptions of the images of seen_sha256, about 1 kB each, by which near-duplicates of these images "
-        "are recognised.",
-        allOf=[{"items": {"properties": {"file": {"pattern": _FILE + "copies$"}, "count": {"maximum": 200_000}}}}],
-    )
-    gaps: list[SeenGap]
-
-
-class SeenRecord(Record):
-    """The entries of ``model.json`` on the images that the network has seen."""
-
-    seen_sha256: SeenHashes
-    seen_copies: SeenCopies
-    seen_collections: list["SeenCollectionRecord"] | None = optional()
-
-
-class ListedSet(Record):
-    """Public data set in the published list of a foundation model."""
-
-    name: Text = key("Name in the list.")
-    cards: list[Name] = key("Data cards with these images; empty if there is none.")
-
-
-class SeenCollectionRecord(Record):
-    """What is published about the data sets that a foundation model was pre-trained on."""
-
-    model_config = FROZEN
-    network: Text = key("The foundation model.")
-    known: Literal["listed", "unknown"] = key("unknown: there is no confirmed list of its data sets.")
-    collection: Text | None = key("Name of the collection of these data sets.")
-    source: Text = key("Where the list was read.")
-    note: Text
-    sets: Annotated[list[ListedSet], Field(max_length=10_000)]
-
-    @property
-    def cards(self) -> list[str]:
-        """Names of the data cards whose images are listed, sorted."""
-        return sorted({card for one in self.sets for card in one.cards})
-
-
-class ContaminationRecord(Record):
-    """A tested data set that a foundation model behind the network was pre-trained on, by a published list."""
-
-    model_config = FROZEN
-    dataset: Text = key("The tested data set.")
-    listed_as: Text = key("Its name in the list.")
-    network: Text = key("The foundation model.")
-    collection: Text | None = key("Name of the collection that the list describes.")
-    source: Text = key("Where the list was read.")
 
 
 class ExportedLicenses(Record):

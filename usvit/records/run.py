@@ -36,10 +36,11 @@ from usvit.records.base import (
     of_section,
     optional,
 )
-from usvit.records.model import ContaminationRecord, ExclusionRecord, SourceRecord, TeacherRecord, WeightsRecord
 from usvit.records.run_kinds import KindSchema, known_kind, run_kinds
 from usvit.records.scores import ScoringMember
+from usvit.records.seen_images import ContaminationRecord
 from usvit.records.values import SkippedFile
+from usvit.records.weights_origin import ExclusionRecord, SourceRecord, TeacherRecord, WeightsRecord
 
 MAX_FOLDS = 10_000
 MAX_CLASSES = 100_000

@@ -22,7 +22,8 @@ from usvit.records.base import (
     key,
     optional,
 )
-from usvit.records.model import InDistribution, SeenCollectionRecord, SeenGap
+from usvit.records.model import InDistribution
+from usvit.records.seen_images import SeenCollectionRecord, SeenGap
 
 _FAILED = {"properties": {"rows": {"minimum": 1}}}
 

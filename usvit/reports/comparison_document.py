@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import usvit.documents as doc
 from usvit.estimate import Difference
+from usvit.figure_table import COMPARED
 from usvit.records import CompareRecord, Pair
 from usvit.reports.claims import ClaimLine, claim_lines
 from usvit.reports.formatting import of_units, p_words, rows_words, rule_words, spread, unit_sentence
@@ -11,6 +12,7 @@ from usvit.reports.remarks import remarks
 from usvit.wording import counted, plural
 
 _P = doc.numbers("p", "p, Holm")
+_DECISIONS = tuple(row for row in COMPARED if not row.key.startswith("auc"))
 _HOLM = "Holm: corrected for all p-values of this table."
 
 
@@ -57,8 +59,8 @@ def _runs(record: CompareRecord, plots: Mapping[str, doc.Plot]) -> doc.DocumentS
     )
     decisions = doc.Table(
         "Decisions of each run",
-        ["Run", *doc.numbers("Accuracy", "Balanced accuracy", f"Sensitivity, {positive}", f"Specificity, {positive}")],
-        [(run.name, run.accuracy, run.balanced_accuracy, run.sensitivity, run.specificity) for run in record.runs],
+        ["Run", *doc.numbers(*(row.titled(row.page or row.title, positive) for row in _DECISIONS))],
+        [(run.name, *(getattr(run, row.key) for row in _DECISIONS)) for run in record.runs],
         f"Each {record.row} is assigned to its most probable class.",
         detail=True,
     )

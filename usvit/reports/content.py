@@ -8,7 +8,7 @@ from usvit.documents import Plot
 from usvit.errors import UsvitError
 from usvit.estimate import Estimate
 from usvit.evaluation import decided_at, rows_of
-from usvit.metrics.figure_table import main_table
+from usvit.figure_table import main_table
 from usvit.metrics.prevalence import check_prevalence, prevalence_section
 from usvit.records import AtPrevalence, AuditRecord, MetricsRecord, RunRecord, fitting, load_record
 from usvit.reports.author_answers import Answers

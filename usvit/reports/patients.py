@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from usvit.estimate import Estimate
-from usvit.metrics.figure_table import AVERAGES, HEADLINE
+from usvit.figure_table import BY_PATIENT
 from usvit.records import MetricsRecord
 from usvit.wording import counted, listed, plural
 
 TITLES = {"mean": "mean of the images", "max": "maximum of the images"}
 """How the probabilities of a patient's images become one."""
-FIGURES = tuple(row.key for row in HEADLINE if row.key != "brier" and row.key not in AVERAGES)
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class _PatientFigure:
     probability: str
     """One of ``TITLES``."""
     name: str
-    """One of ``FIGURES``."""
+    """Key of one of ``figure_table.BY_PATIENT``."""
     headline: Estimate
     """The mean within folds."""
     pooled: Estimate
@@ -33,8 +32,8 @@ def patient_figures(metrics: MetricsRecord) -> Iterator[_PatientFigure]:
         return
     for how, title in TITLES.items():
         headline, pooled = getattr(patients.headline, how), getattr(patients, how)
-        for name in FIGURES:
-            yield _PatientFigure(title, name, getattr(headline, name), pooled.figure(name, positive))
+        for row in BY_PATIENT:
+            yield _PatientFigure(title, row.key, getattr(headline, row.key), pooled.figure(row.key, positive))
 
 
 def patients_sentence(metrics: MetricsRecord) -> str:

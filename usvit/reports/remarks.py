@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator
 
 from usvit.estimate import Estimate
-from usvit.metrics import figure_table
+from usvit.figure_table import COMPARED
 from usvit.records import MetricsRecord
 from usvit.reports.patients import patient_figures
 from usvit.wording import listed
 
 Named = Iterable[tuple[str, Estimate | None]]
 
-HEADLINE = {row.key: row.in_sentence for row in figure_table.HEADLINE if row.key != "brier"}
+HEADLINE = {row.key: row.in_sentence for row in COMPARED}
 
 
 def remarks(values: Named, *, warnings: bool = True) -> list[str]:

@@ -8,7 +8,7 @@ from usvit.data.transforms import Preprocessing
 from usvit.experiments import Learnt, Statistics, TrainedSetup, common_entries
 from usvit.models import UPSTREAM
 from usvit.records import ModelMetadata
-from usvit.records.model import TeacherRecord
+from usvit.records.weights_origin import TeacherRecord
 from usvit.upstream.config.pretrain import PretrainConfig
 
 

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import os
 import time
@@ -52,7 +51,7 @@ def test_same_spec_gives_the_same_bytes_whatever_the_workers(folder, tmp_path, w
 
 
 def test_another_seed_gives_other_images(folder, tmp_path):
-    other = write_phantom(dataclasses.replace(SMALL, seed=1), tmp_path / "other")
+    other = write_phantom(PhantomSpec(**dict(SMALL) | {"seed": 1}), tmp_path / "other")
     images = [{data for name, data in contents(f).items() if not name.endswith("_mask.png")} for f in (folder, other)]
     assert not images[0] & images[1]
 
@@ -82,7 +81,7 @@ def test_masks_and_signs_are_there_for_lesions_and_empty_for_normal_images(folde
 
 def test_description_names_spec_version_and_sources(folder):
     found = json.loads((folder / "phantom.json").read_text())
-    assert found["spec"] | {"scanner": ""} == dataclasses.asdict(SMALL)
+    assert found["spec"] | {"scanner": ""} == SMALL.model_dump()
     assert found["generator_version"] == GENERATOR_VERSION
     assert sum(found["class_counts"].values()) == found["n_images"] == SMALL.n
     assert any("Jensen" in source for source in found["sources"])
@@ -97,7 +96,7 @@ def test_a_chosen_scanner_is_recorded_and_is_the_device_of_every_image(tmp_path)
 
 
 def test_without_lesions_images_are_those_of_the_healthy_and_labels_stay(folder, tmp_path):
-    ablated = write_phantom(dataclasses.replace(SMALL, ablate="lesion"), tmp_path / "ablated")
+    ablated = write_phantom(PhantomSpec(**dict(SMALL) | {"ablate": "lesion"}), tmp_path / "ablated")
     before, after = table_of(folder), table_of(ablated)
     assert list(before.label) == list(after.label)
     for row in after.itertuples():
@@ -107,7 +106,7 @@ def test_without_lesions_images_are_those_of_the_healthy_and_labels_stay(folder,
 
 
 def test_without_lesions_the_label_does_not_reach_a_single_pixel(tmp_path, monkeypatch):
-    spec = dataclasses.replace(SMALL, ablate="lesion", calipers=1.0, text=1.0)
+    spec = PhantomSpec(**dict(SMALL) | {"ablate": "lesion", "calipers": 1.0, "text": 1.0})
     folders = [write_phantom(spec, tmp_path / "as-dealt")]
     # The same patients, all classes dealt again.
     monkeypatch.setattr("usvit.data.phantom.plan.CLASS_SHARE", {"normal": 0.6, "benign": 0.2, "malignant": 0.2})
@@ -120,7 +119,7 @@ def test_without_lesions_the_label_does_not_reach_a_single_pixel(tmp_path, monke
 
 
 def test_marks_are_recorded_and_visible_and_leave_unmarked_images_alone(folder, tmp_path):
-    spec = dataclasses.replace(SMALL, near_duplicates=0.25, text=0.5, calipers=0.5)
+    spec = PhantomSpec(**dict(SMALL) | {"near_duplicates": 0.25, "text": 0.5, "calipers": 0.5})
     marked = write_phantom(spec, tmp_path / "marked")
     table = table_of(marked)
     assert table.text.sum() == table.calipers.sum() == 6
@@ -194,7 +193,7 @@ def test_of_two_runs_at_once_with_one_spec_the_slower_takes_what_it_finds(tmp_pa
 
 def test_of_two_runs_at_once_with_two_specs_the_slower_fails_and_overwrites_nothing(tmp_path):
     out = tmp_path / "set"
-    other = dataclasses.replace(TINY, seed=9)
+    other = PhantomSpec(**dict(TINY) | {"seed": 9})
 
     def overtake(done: int) -> None:
         if done == TINY.n:

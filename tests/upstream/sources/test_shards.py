@@ -14,7 +14,8 @@ from tests.data.file_server import FileServer, Reply
 from tests.upstream.sources.layouts import encoded, pixels
 from usvit.data.io.bad_image import BadImage
 from usvit.errors import UsvitError
-from usvit.upstream.sources.shards import WINDOW, ShardFiles, expand, find, open_shards, shown
+from usvit.upstream.sources.shard_files import ShardFiles, expand, find, shown
+from usvit.upstream.sources.shards import WINDOW, open_shards
 
 webdataset = pytest.importorskip("webdataset")
 
@@ -205,7 +206,7 @@ def test_the_headers_are_read_once(tmp_path, cache, monkeypatch):
     pattern = write(tmp_path)
     first = open_shards(pattern).record().content()
     assert len(list(cache.glob("*.index.npz"))) == 3
-    monkeypatch.setattr("usvit.upstream.sources.shards.read_index", None)
+    monkeypatch.setattr("usvit.upstream.sources.shard_files.read_index", None)
     assert open_shards(pattern).record().content() == first
     index, other, _ = cache.glob("*.index.npz")
     for content in (b"damaged", b"PK\x03\x04" + index.read_bytes()[4:100], other.read_bytes()):
@@ -303,8 +304,8 @@ def test_shards_by_http_do_not_lead_to_another_server(cache):
 
 @pytest.mark.parametrize("kind", ["endless", "endless_header", "drip", "drip_header", "lies", "silent"])
 def test_shards_by_http_that_never_end_are_left(cache, monkeypatch, kind):
-    monkeypatch.setattr("usvit.upstream.sources.shards.TIMEOUT", 0.4)
-    monkeypatch.setattr("usvit.upstream.sources.shards.MOST_BYTES", 300_000)
+    monkeypatch.setattr("usvit.upstream.sources.shard_files.TIMEOUT", 0.4)
+    monkeypatch.setattr("usvit.upstream.sources.shard_files.MOST_BYTES", 300_000)
     start = time.monotonic()
     with serving(http_peer(kind)) as port, pytest.raises(UsvitError, match="shard http"):
         open_shards(f"http://127.0.0.1:{port}/a.tar")

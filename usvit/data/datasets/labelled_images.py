@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from usvit.data.io import pixel_sha256
 from usvit.progress import NO_PROGRESS, Progress, task
-from usvit.records.model import SourceRecord
+from usvit.records.weights_origin import SourceRecord
 from usvit.resources import usable_cores
 
 Indices = NDArray[np.int64]

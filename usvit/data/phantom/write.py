@@ -171,7 +171,7 @@ def _description(spec: PhantomSpec, table: pd.DataFrame) -> PhantomRecord:
 def _recorded(spec: PhantomSpec) -> PhantomSpecRecord:
     """Return the specification for the record; a scanner that is drawn for each patient is not mentioned."""
     units = {} if spec.views else dict.fromkeys(("views", "lesions", "exams", "sign_views"))
-    return PhantomSpecRecord(**vars(spec) | {"scanner": spec.scanner or None} | units)
+    return PhantomSpecRecord(**dict(spec) | {"scanner": spec.scanner or None} | units)
 
 
 def _holds(out: Path, spec: PhantomSpec) -> bool:

@@ -30,7 +30,7 @@ from usvit.data.splits.seen_files import (
 )
 from usvit.files import copy_file
 from usvit.records import ModelMetadata, SeenCollectionRecord, SeenGap, SeenHashes, load_record
-from usvit.records.model import SeenCopies, SeenRecord, SeenSplit
+from usvit.records.seen_images import SeenCopies, SeenRecord, SeenSplit
 
 LISTED_AT_MOST = 20_000
 """Maximum number of hashes of one split in the metadata itself (1.4 MB); longer lists go into a file."""

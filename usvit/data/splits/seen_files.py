@@ -22,7 +22,7 @@ from usvit.data.near_duplicates import CompactDescriptions, SeenNearDuplicate, f
 from usvit.errors import UsvitError
 from usvit.files import file_state, read_bytes, regular_file, sha256_of_file, write_bytes
 from usvit.records import SeenFileRecord
-from usvit.records.model import SeenSplit
+from usvit.records.seen_images import SeenSplit
 
 PARTS: tuple[SeenSplit, ...] = ("train", "val", "upstream")
 _HASH_BYTES = 32

@@ -46,15 +46,7 @@ class Preprocessing:
         """Return the entry of the model metadata."""
         from usvit.records import PreprocessingRecord
 
-        return PreprocessingRecord.model_validate(
-            {
-                "image_size": self.image_size,
-                "resize": self.resize,
-                "mean": list(self.mean),
-                "std": list(self.std),
-                "crop": self.crop,
-            }
-        )
+        return PreprocessingRecord.model_validate(vars(self) | {"mean": list(self.mean), "std": list(self.std)})
 
     def resized(self, image: UInt8, tissue: Box | None = None) -> UInt8:
         """Crop and resize a whole frame to the square of the network, for training and scoring alike.

@@ -11,7 +11,7 @@ from usvit.errors import UsvitError
 from usvit.models.weights.read import Checkpoint
 from usvit.models.weights.renaming import RenamedState, by_timm, to_network_names
 from usvit.models.weights.resize import POSITIONS, resize_embeddings
-from usvit.records.model import LoadedRecord, ResizedTensor, SkippedTensors
+from usvit.records.weights_origin import LoadedRecord, ResizedTensor, SkippedTensors
 
 Shape = tuple[int, ...]
 _SHOWN = 3

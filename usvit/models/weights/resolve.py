@@ -19,7 +19,7 @@ from usvit.models.weights.pins import Pin, pin_of, revision_of
 from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, weights_bytes
 from usvit.models.weights.run_folds import fold_folders
 from usvit.records import ModelMetadata, SeenCollectionRecord
-from usvit.records.model import LoadedRecord, TrainingRecord, WeightsRecord
+from usvit.records.weights_origin import LoadedRecord, TrainingRecord, WeightsRecord
 from usvit.resources import weights_dir
 
 SHIPPED = "phantom"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import get_args
 
+from usvit.config.keywords import takes_settings
+from usvit.config.models_commands import ModelFilter
 from usvit.errors import unknown
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained, ZooFamily
 from usvit.models.zoo import ZOO
@@ -55,20 +57,17 @@ class Comparison:
         return max(map(abs, self.deviations.values()))
 
 
-def rows(
-    family: str | None = None, search: str | None = None, source: str | None = None, max_params: float | None = None
-) -> list[_ZooRow]:
+@takes_settings
+def rows(*, settings: ModelFilter) -> list[_ZooRow]:
     """Return the networks of the zoo that meet all given conditions.
 
     Args:
-        family: One of ``ZooFamily``.
-        search: Part of a name, of timm's name, or of an upstream; case is ignored.
-        source: Part of a source's short name, such as ``gheflati``.
-        max_params: Largest number of parameters, in millions.
+        settings: Family, one of ``ZooFamily``, and the other conditions; case is ignored.
 
     Raises:
         UsvitError: If there is no such family or source.
     """
+    family, search, source, max_params = settings.family, settings.search, settings.source, settings.max_params
     if family is not None and family not in get_args(ZooFamily):
         raise unknown("family", family, get_args(ZooFamily))
     if source is not None and not any(source.lower() in known.lower() for known in SOURCES):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import usvit.documents as doc
-from usvit.metrics.figure_table import BY_KEY, main_table
+from usvit.figure_table import BY_KEY, main_table
 from usvit.records import MetricsRecord
 from usvit.reports.formatting import of_units, rows_words, unit_sentence
 from usvit.reports.patients import patient_figures, patients_headline_sentence, patients_sentence

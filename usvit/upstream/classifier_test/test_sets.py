@@ -10,7 +10,7 @@ from usvit.data.datasets import Manifest, ManifestSource, UpstreamDataset, draw,
 from usvit.data.splits import SeenImages, in_seen_groups
 from usvit.errors import LeakageError, UsvitError
 from usvit.progress import Progress
-from usvit.records.model import SourceRecord
+from usvit.records.weights_origin import SourceRecord
 from usvit.seeding import derive_seed
 from usvit.upstream.config.pretrain import SourceConfig
 from usvit.upstream.config.test import TestConfig

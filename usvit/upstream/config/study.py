@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from usvit.config.fields import Option, TextOrPath
+from usvit.config.arguments import TrainingArguments
+from usvit.config.fields import Option
 from usvit.config.scoring import Device, Precision
 from usvit.config.sections import Section
 from usvit.errors import UsvitError
@@ -59,7 +60,7 @@ def _numbers(given: str | Sequence[int | str]) -> tuple[int, ...]:
         ) from None
 
 
-class ShiftSettings(Section):
+class ShiftSettings(TrainingArguments):
     """Settings of a measurement of shift."""
 
     by: Annotated[str | None, Option(metavar="COLUMN")] = None
@@ -67,10 +68,6 @@ class ShiftSettings(Section):
     model: Annotated[str | None, Option(metavar="M")] = None
     """Network of the trainings: a name from 'usvit models list', or timm:NAME. (default: vit_b32; for the phantom, the
     demo's)"""
-    recipe: Annotated[TextOrPath, Option(metavar="NAME|FILE")] = None
-    """Name of a recipe, or a YAML file. (default: the 2022 study's recipe for the model)"""
-    weights: Annotated[TextOrPath, Option(metavar="W")] = None
-    """Initial weights: hub, hub:UPSTREAM[=FILE], scratch, a file, or a run. (default: the recipe's)"""
     hold_out: bool = False
     """Train once for each left-out set, instead of a cross-validation. The held-out images are then few."""
     rule: Annotated[str, Option(metavar="RULE")] = "sensitivity>=0.9"
@@ -89,8 +86,6 @@ class ShiftSettings(Section):
     """Folder of the measurement. (default: studies/shift-<sets>)"""
     runs: Path | None = None
     """Folder of the trainings; measurements with the same one share equal trainings. (default: runs, in ``out``)"""
-    seed: int | None = None
-    """Seed of folds, weights, order and augmentation. (default: 0)"""
     engine: Literal["sequential", "ray"] = "sequential"
     """``sequential``, or ``ray``, which starts as many trainings at once as CPUs allow."""
     cpus: Annotated[int | None, Field(ge=1)] = None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from usvit.models import Cost, ModelSpec, foundation_models
 from usvit.records import ModelMetadata, SeenCollectionRecord, WeightsRecord
-from usvit.records.model import TeacherRecord
+from usvit.records.weights_origin import TeacherRecord
 from usvit.training import TrainingTask
 from usvit.upstream.config.pretrain import PretrainConfig
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from usvit.estimate import Estimate, Interval
 from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
-from usvit.records.model import ContaminationRecord
+from usvit.records.seen_images import ContaminationRecord
 from usvit.records.values import ShareValue
 
 

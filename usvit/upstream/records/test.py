@@ -5,10 +5,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, key, optional
-from usvit.records.model import ContaminationRecord, TestPreprocessing, WeightsRecord
+from usvit.records.model import TestPreprocessing
 from usvit.records.run import DeviceRecord
+from usvit.records.seen_images import ContaminationRecord
 from usvit.records.tables import CsvRow
 from usvit.records.values import ShareValue
+from usvit.records.weights_origin import WeightsRecord
 
 
 class TestedClassifier(Record):

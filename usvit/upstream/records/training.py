@@ -7,7 +7,9 @@ from pydantic import ConfigDict, Field
 from usvit.estimate import Estimate
 from usvit.records.base import Classes, Count, FileRecord, Fold, Name, Number, Record, Share, Text, key, optional
 from usvit.records.compare import McNemar
-from usvit.records.model import TUNE, ContaminationRecord, WeightsRecord
+from usvit.records.model import TUNE
+from usvit.records.seen_images import ContaminationRecord
+from usvit.records.weights_origin import WeightsRecord
 
 
 class KeptWeights(Record):

@@ -11,7 +11,7 @@ import usvit.documents as doc
 from usvit.data.splits import seen_by, together, unrecorded
 from usvit.files import write_text
 from usvit.records import ModelMetadata, RunRecord, fitting, load_record
-from usvit.records.model import TrainingRecord
+from usvit.records.weights_origin import TrainingRecord
 from usvit.reports import (
     best_steps,
     decimals,

@@ -1,7 +1,6 @@
 """``usvit shape fit``: the loss of a sweep as a function of shape and compute."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from usvit.files import alone_in, sha256_of_file
 from usvit.records import save_record
 from usvit.upstream.config.shape import ShapeFitSettings
 from usvit.upstream.records.scaling import ScalingDimension, ScalingPoint, ScalingRecord, ScalingValue
+from usvit.upstream.records.written_record import WrittenRecord
 from usvit.upstream.scaling.bootstrap import band, bootstrap, limits
 from usvit.upstream.scaling.document import ADVICE
 from usvit.upstream.scaling.pages import write_fit_page
@@ -25,14 +25,8 @@ _AT_BOUND = 1.02
 """An exponent within this factor of its bound has not been found, only limited."""
 
 
-@dataclass(frozen=True)
-class ShapeFit:
-    """A fit and its files."""
-
-    record: ScalingRecord
-    """The content of ``scaling.json``."""
-    path: Path
-    page: Path
+class ShapeFit(WrittenRecord[ScalingRecord]):
+    """A fit: the content of ``scaling.json``, this file and its page."""
 
     @property
     def unidentified(self) -> list[str]:
@@ -94,7 +88,7 @@ def fit_shapes(
     record = _record(sweep, found, surfaces, fitter.spare, command, settings.seed)
     with alone_in(folder):
         save_record(folder / "scaling.json", record)
-        return ShapeFit(record, folder / "scaling.json", write_fit_page(folder, record))
+        return ShapeFit(folder / "scaling.json", record, write_fit_page(folder, record))
 
 
 def _record(

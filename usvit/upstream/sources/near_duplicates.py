@@ -40,7 +40,7 @@ from usvit.data.near_duplicates import (
 from usvit.data.splits import MAX_DESCRIBED
 from usvit.errors import UsvitError
 from usvit.progress import Progress, task
-from usvit.records.model import ExclusionRecord, SourceRecord
+from usvit.records.weights_origin import ExclusionRecord, SourceRecord
 from usvit.resources import usable_cores
 
 CHUNK = 512

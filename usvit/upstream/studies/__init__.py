@@ -12,6 +12,7 @@ from usvit.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .api import run_study as run_study
     from .best import best_of_study as best_of_study
+    from .best_document import best_document as best_document
     from .document import study_document as study_document
     from .estimate import SUSTAINED_FLOPS as SUSTAINED_FLOPS
     from .execution import StudyOutcome as StudyOutcome

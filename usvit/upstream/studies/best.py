@@ -10,15 +10,15 @@ from usvit.arguments import checked_arguments
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation import CandidateScores, Members
-from usvit.metrics.cross_validation import FoldFigure
-from usvit.metrics.figure_table import BY_KEY, HEADLINE
+from usvit.figure_table import BY_KEY, HEADLINE
+from usvit.metrics.fold_figures import FoldFigure
 from usvit.metrics.nested_choice import CandidateChoice, NestedChoice, nested_choice, one_standard_error
 from usvit.records import load_record, save_record
 from usvit.upstream.records.best import ApparentBest, BestCandidate, BestFold, BestRecord, BestValidation, BestWinner
 from usvit.upstream.records.study import StudyRecord
 from usvit.upstream.studies.candidates import StudyCandidate, find_candidates
 
-FIGURES = tuple(row.key for row in HEADLINE if row.key not in ("sensitivity", "specificity"))
+FIGURES = tuple(row.key for row in HEADLINE if row.chooses)
 """Figures by which a winner can be chosen; auc is that of the positive class against the rest."""
 
 

@@ -2,13 +2,13 @@
 
 import contextlib
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 from usvit.errors import UsvitError
 from usvit.files import csv_text, write_text
 from usvit.progress import Progress
 from usvit.upstream.records.study import StudyRecord, StudyRun
+from usvit.upstream.records.written_record import WrittenRecord
 from usvit.upstream.studies.document import failures, write_pages
 from usvit.upstream.studies.engines import Engine
 from usvit.upstream.studies.pace import Pace
@@ -21,14 +21,8 @@ from usvit.upstream.studies.task import StudyTask
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class StudyOutcome:
-    """The result of a study."""
-
-    path: Path
-    record: StudyRecord
-    """The content of ``study.json``."""
-    page: Path
+class StudyOutcome(WrittenRecord[StudyRecord]):
+    """The result of a study: the content of ``study.json``, its folder and its page."""
 
     @property
     def failed(self) -> list[StudyRun]:

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from usvit.metrics.figure_table import FIGURES
+from usvit.figure_table import FIGURES
 
 if TYPE_CHECKING:
     from usvit.estimate import Estimate

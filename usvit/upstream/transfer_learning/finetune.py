@@ -22,7 +22,7 @@ from usvit.models import Weights, build_model, give_mlp_head, read_state_dict
 from usvit.plain_data import Settings
 from usvit.progress import Progress
 from usvit.records import ModelMetadata, load_record, save_record
-from usvit.records.model import SeenCopies
+from usvit.records.seen_images import SeenCopies
 from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.transfer import TransferConfig
 from usvit.upstream.pretraining_run.experiment import Pretraining

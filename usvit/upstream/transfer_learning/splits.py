@@ -25,7 +25,7 @@ from usvit.data.splits import (
 )
 from usvit.errors import LeakageError, UsvitError
 from usvit.progress import Progress
-from usvit.records.model import SourceRecord
+from usvit.records.weights_origin import SourceRecord
 from usvit.upstream.config.transfer import VALIDATED, TransferConfig
 from usvit.upstream.records.training import Dropped, TransferImages
 from usvit.upstream.sources.catalog import DATA

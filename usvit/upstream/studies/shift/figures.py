@@ -13,7 +13,7 @@ from usvit.evaluation import SiteImages, read_predictions, recalibration_draws, 
 from usvit.metrics.calibration_statistics import LOWEST_PROB, calibration_line
 from usvit.metrics.checks import group_codes
 from usvit.metrics.clustered import clustered_auc
-from usvit.metrics.cross_validation import FoldFigure, area_figure
+from usvit.metrics.fold_figures import FoldFigure, area_figure
 from usvit.metrics.intervals import undefined
 from usvit.metrics.prevalence import predictive_values
 from usvit.metrics.proportions import clustered_share

@@ -19,6 +19,7 @@ from usvit.records import ContaminationRecord, save_record
 from usvit.scoring import RunNetworks, predict_manifest
 from usvit.upstream.config.study import ShiftSettings
 from usvit.upstream.records.shift import ShiftRecord, ShiftSet
+from usvit.upstream.records.written_record import WrittenRecord
 from usvit.upstream.studies.engines import make_engine
 from usvit.upstream.studies.execution import execute
 from usvit.upstream.studies.shift.document import write_shift_page
@@ -61,14 +62,8 @@ class ShiftRequest:
         return tuple(dict.fromkeys(self.settings.sizes))
 
 
-@dataclass(frozen=True)
-class ShiftOutcome:
-    """The result of a measurement of shift."""
-
-    path: Path
-    record: ShiftRecord
-    """The content of ``shift.json``."""
-    page: Path
+class ShiftOutcome(WrittenRecord[ShiftRecord]):
+    """The result of a measurement of shift: the content of ``shift.json``, its folder and its page."""
 
 
 def measure(request: ShiftRequest, progress: Progress) -> ShiftOutcome:
