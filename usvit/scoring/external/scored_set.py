@@ -13,9 +13,16 @@ from usvit.evaluation import SUM_TOLERANCE
 from usvit.files import read_csv, read_parquet, refuse_linked_folders
 from usvit.records import JobRecord, ModelSeen, ScoringMember, SummaryRecord, load_record, refuse_changed
 from usvit.scoring.calibration import group_of
-from usvit.scoring.items import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
+from usvit.scoring.items import (
+    ADDED_COLUMNS,
+    COPY_COLUMNS,
+    DESCRIPTION,
+    FAILURE_COLUMNS,
+    IMAGE_COLUMNS,
+    score_columns,
+)
 
-_NUMBERS = ("frame", "n_frames", "threshold", "novelty", "quality", "pixel_spacing_mm")
+_NUMBERS = ("frame", "n_frames", "threshold", "novelty", "quality", "pixel_spacing_mm", *IMAGE_COLUMNS)
 _YES = ("unusual", "seen")
 
 
@@ -92,6 +99,7 @@ def read_scored_set(folder: Path) -> ScoredSet:
         refuse_changed(folder, recorded, "summary.json", (file.name, "copies.parquet", "failures.csv"))
     raw = _read(file)
     classes, positive = _classes(raw, file)
+    raw = raw.assign(**{name: None for name in ADDED_COLUMNS if name not in raw})
     missing = [name for name in score_columns(classes, positive) if name not in raw]
     if missing:
         raise UsvitError(f"{file} has no column {', '.join(missing)}: is it a table of usvit score?")

@@ -248,6 +248,7 @@ def _opened(item: ScoringItem, settings: ReadSettings, file_sha256: str | None =
                 study=says.study_instance_uid,
                 patient=says.patient_id,
                 device=says.device or "",
+                study_date=says.study_date,
             )
             yield Opened(head, facts, dicom.header, says.regions.tissue, unchanged(dicom.frame))
         elif kind == "picture":

@@ -1,7 +1,9 @@
 """Read the metadata that manifests and scoring need from a header."""
 
+import contextlib
 import math
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pydicom
 from pydicom.uid import MediaStorageDirectoryStorage
@@ -32,6 +34,8 @@ class DicomFacts:
     burned_in: bool
     """True if BurnedInAnnotation is YES."""
     sop_instance_uid: str
+    study_date: str = field(repr=False)
+    """StudyDate as ``2026-03-31``; "" if it is absent or no date."""
     study_instance_uid: str = field(repr=False)
     accession_number: str = field(repr=False)
     patient_id: str = field(repr=False)
@@ -96,10 +100,17 @@ def facts_of(header: Header) -> DicomFacts:
         regions=regions,
         burned_in=text(data, "BurnedInAnnotation").upper() == "YES",
         sop_instance_uid=text(data, "SOPInstanceUID"),
+        study_date=_date(text(data, "StudyDate")),
         study_instance_uid=text(data, "StudyInstanceUID"),
         accession_number=text(data, "AccessionNumber"),
         patient_id=text(data, "PatientID"),
     )
+
+
+def _date(value: str) -> str:
+    with contextlib.suppress(ValueError):
+        return datetime.strptime(value.strip().replace(".", ""), "%Y%m%d").date().isoformat()
+    return ""
 
 
 def _pixel_spacing(header: Header, frames: int) -> float | None:
