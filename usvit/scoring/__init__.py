@@ -9,11 +9,14 @@ if TYPE_CHECKING:
     from .dicom_out.structured_report import Predecessor as Predecessor
     from .dicom_out.study_report import ReportedItem as ReportedItem
     from .dicom_out.study_report import write_study_report as write_study_report
+    from .calibration import group_of as group_of
     from .discovery.folders import natural as natural
     from .engines import ModelChoice as ModelChoice
     from .external.evaluation import evaluate_scores as evaluate_scores
     from .external.labels import LabelTable as LabelTable
     from .external.recalibration import recalibrate as recalibrate
+    from .external.scored_set import read_score_rows as read_score_rows
+    from .external.scored_set import read_scores as read_scores
     from .item_scoring import ItemScorer as ItemScorer
     from .item_scoring import ItemScores as ItemScores
     from .items import ScoringItem as ScoringItem
