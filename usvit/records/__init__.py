@@ -145,6 +145,19 @@ from usvit.records.scores import (
 )
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
 from usvit.records.values import MeanSd
+from usvit.records.watch import (
+    AcceptanceFigure,
+    AcceptanceRecord,
+    PeriodState,
+    StopCondition,
+    WatchAlarm,
+    WatchChart,
+    WatchedModel,
+    WatchedValue,
+    WatchPeriod,
+    WatchRecord,
+    WatchVerdict,
+)
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
@@ -163,6 +176,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     RepeatabilityRecord,
     RunRecord,
     SummaryRecord,
+    WatchRecord,
 )
 """Models of all JSON files."""
 TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, ScoreRow)
@@ -173,6 +187,8 @@ __all__ = [
     "TABLE_ROWS",
     "Abstained",
     "AbstentionZone",
+    "AcceptanceFigure",
+    "AcceptanceRecord",
     "AdapterRecord",
     "AgreementRecord",
     "AgreementScales",
@@ -253,6 +269,7 @@ __all__ = [
     "PairedTests",
     "PatientHeadline",
     "Patients",
+    "PeriodState",
     "PhantomRecord",
     "PlanAssumptions",
     "PlanCriterion",
@@ -295,12 +312,20 @@ __all__ = [
     "SetBound",
     "SetsOfClass",
     "SetsOfFold",
+    "StopCondition",
     "SubgroupDifference",
     "Subgrouping",
     "SummaryRecord",
     "ThresholdRecord",
     "TrainingShareRecord",
     "Verdict",
+    "WatchAlarm",
+    "WatchChart",
+    "WatchPeriod",
+    "WatchRecord",
+    "WatchVerdict",
+    "WatchedModel",
+    "WatchedValue",
     "WeightsRecord",
     "WorstCase",
     "fitting",

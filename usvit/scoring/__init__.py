@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from usvit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .calibration import group_of as group_of
     from .dicom_out.deidentify import IMAGE_CLASSES as IMAGE_CLASSES
     from .dicom_out.structured_report import Predecessor as Predecessor
     from .dicom_out.study_report import ReportedItem as ReportedItem
     from .dicom_out.study_report import write_study_report as write_study_report
-    from .calibration import group_of as group_of
     from .discovery.folders import natural as natural
     from .engines import ModelChoice as ModelChoice
     from .external.evaluation import evaluate_scores as evaluate_scores
