@@ -27,12 +27,13 @@ from benchmarks.coverage import (
     shapes,
     thresholds,
     trained,
+    watching,
 )
 from benchmarks.coverage.harness import Table
 
 MODULES = (
     *(fixed, trained, comparisons, ensembles, choice, selective, repeatability, thresholds, probability, recalibration),
-    *(planned, shapes),
+    *(planned, shapes, watching),
 )
 TABLES: dict[str, Table[Any]] = {name: table for module in MODULES for name, table in module.TABLES.items()}
 

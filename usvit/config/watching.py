@@ -47,7 +47,7 @@ _Minimum = Annotated[float | None, Field(gt=0, lt=1), Option(metavar="X")]
 class WatchSettings(LabelSettings):
     """Settings of watching a model in use."""
 
-    baseline: Annotated[tuple[str, ...], Option(metavar="[SITE][@DATE]=]SCORES")] = ()
+    baseline: Annotated[tuple[str, ...], Option(metavar="[[SITE][@DATE]=]SCORES")] = ()
     """Scores of the baseline, with which all others are compared. Can be repeated. (default: ``baseline_until``)"""
     baseline_until: _Day = None
     """Last day, or month, of the baseline. (default: the first ``baseline_periods``)"""

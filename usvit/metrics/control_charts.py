@@ -25,7 +25,8 @@ from numpy.typing import ArrayLike, NDArray
 Float = NDArray[np.float64]
 
 SMOOTHING = 0.2
-"""Weight of the newest period in the moving average; 0.05 to 0.25 is usual (Montgomery, Statistical Quality Control)."""
+"""Weight of the newest period in the moving average; 0.05 to 0.25 is usual (Montgomery, Statistical Quality Control,
+section 9.2)."""
 N_HISTORIES = 4000
 _MOST_HISTORIES = 20_000
 _TAIL = 20

@@ -99,7 +99,7 @@ def _verdict(
     since = ""
     if settings.since is not None:
         since = day_of(settings.since).strftime("%Y-%m" if settings.every == "month" else "%G-W%V")
-    alarms = reasons_of_alarms(charts, since, settings.every)
+    alarms = reasons_of_alarms(charts, since)
     if acceptance is not None and not acceptance.accepted:
         missed = ", ".join(f"{one.name} of at least {one.minimum:g}" for one in acceptance.figures if not one.met)
         alarms.append(f"The acceptance test is not met: {missed}.")

@@ -82,7 +82,7 @@ def _drafts(rows: pd.DataFrame, model: int, settings: WatchSettings) -> Iterator
     for division in divisions:
         named = rows.assign(**{division: rows[division].replace("", "not recorded")})
         if division == "device":  # a failed file names none
-            named = named[named["frame"] >= 0]
+            named = named[named["frame"] >= 0].assign(failures=np.nan)
         if named[division].nunique() < 2:
             continue
         names = sorted(named[division].unique())

@@ -63,7 +63,7 @@ def _lead(record: WatchRecord) -> list[doc.Block]:
         blocks.append(doc.Listing(shown))
     blocks.append(
         doc.Paragraph(
-            f"If nothing changes, {record.false_alarms:g} false alarms a year are expected over all charts: "
+            f"If nothing changes, {record.false_alarms:g} false alarm(s) a year are expected over all charts: "
             f"{100 * record.rate:.2g} % of the {record.every}s have one."
         )
     )
@@ -115,8 +115,8 @@ def _acceptance(record: WatchRecord) -> doc.DocumentSection:
         for one in found.figures
     ]
     caption = (
-        f"{plural(found.n_images, 'image')} of {plural(found.n_groups, 'group')}, model {found.model_sha256[:12]}. A minimum, "
-        "declared beforehand, is met if the lower end of the 95 % interval reaches it."
+        f"{plural(found.n_images, 'image')} of {plural(found.n_groups, 'group')}, model {found.model_sha256[:12]}. "
+        "A minimum, declared beforehand, is met if the lower end of the 95 % interval reaches it."
     )
     heads: list[str | doc.Column] = ["Figure", *doc.numbers("Local cases", "Minimum"), "Verdict"]
     table = doc.Table("Acceptance", heads, rows, caption)
@@ -143,7 +143,7 @@ def _overview(chart: WatchChart) -> doc.Table:
     rows: list[tuple[doc.Cell, ...]] = []
     for one in chart.periods:
         alarms: doc.Words = (
-            doc.bad(", ".join(alarm_words(one))) if one.alarms else "none" if one.state == "tested" else "–"
+            doc.bad("; ".join(alarm_words(one, chart))) if one.alarms else "none" if one.state == "tested" else "–"
         )
         told = [f"{name} {n}" for name, n in one.failures.items()]
         counted = [one.decisions.get(name, 0) for name in ("positive", "negative", "none")]
@@ -171,8 +171,8 @@ def _values(chart: WatchChart) -> doc.Table:
             cells.append((text, " ", doc.bad(" and ".join(value.alarms))) if value.alarms else text)
         rows.append(tuple(cells))
     heads = ["Period", *doc.numbers(*(QUANTITIES[name].title for name in names))]
-    caption = "With 95 % intervals by patient. The limits of the alarms, in watch.json, are wider: they hold for all quantities."
-    return doc.Table(f"Quantities of {chart_words(chart)}", heads, rows, caption)
+    caption = "With 95 % intervals by patient. The limits of the alarms are wider, since they hold for all quantities."
+    return doc.Table(f"Quantities of {chart_words(chart)}", heads, rows, caption, detail=True)
 
 
 def _method(record: WatchRecord) -> list[tuple[str, doc.Words]]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from usvit.config.watching import Every
 from usvit.errors import UsvitError, unknown
 from usvit.monitoring.charts import QUANTITIES
 from usvit.records import AcceptanceRecord, StopCondition, WatchChart, WatchPeriod
@@ -76,10 +75,10 @@ class StopRule:
         return n
 
 
-def reasons_of_alarms(charts: Sequence[WatchChart], since: str, every: Every) -> list[str]:
+def reasons_of_alarms(charts: Sequence[WatchChart], since: str) -> list[str]:
     """Return a sentence for each period of each chart with an alarm, from the period ``since`` on."""
     return [
-        f"{one.period}, {chart_words(chart)}: {', '.join(alarm_words(one))}."
+        f"{one.period}, {chart_words(chart)}: {'; '.join(alarm_words(one, chart))}."
         for chart in charts
         for one in chart.periods
         if one.alarms and one.period >= since
@@ -90,6 +89,11 @@ def chart_words(chart: WatchChart) -> str:
     return "all images" if chart.division == "all" else f"{chart.division} {chart.name}"
 
 
-def alarm_words(period: WatchPeriod) -> list[str]:
-    """Return the quantities with an alarm, and of which kind: ``brightness (jump)``."""
-    return [f"{name} ({' and '.join(period.values[name].alarms)})" for name in period.alarms]
+def alarm_words(period: WatchPeriod, chart: WatchChart) -> list[str]:
+    """Return the quantities with an alarm: ``brightness 96.2 against 59.8 (jump)``."""
+    said = []
+    for name in period.alarms:
+        digits, one = QUANTITIES[name].digits, period.values[name]
+        numbers = f"{one.value.value:.{digits}f} against {chart.baseline[name].value:.{digits}f}"
+        said.append(f"{name.replace('_', ' ')} {numbers} ({' and '.join(one.alarms)})")
+    return said

@@ -71,8 +71,8 @@ class Watched:
 
     Attributes:
         rows: one row for each image and each failed file: ``day`` (datetime64, NaT if unknown), ``site``, ``device``,
-            ``group``, ``model`` (index in ``models``), ``baseline`` (given as such), ``size``, ``code`` of a failure of the
-            file, ``decision``, and the quantities (NaN where they do not apply). ``frame`` is -1 for a failed file.
+            ``group``, ``model`` (index in ``models``), ``baseline`` (given as such), ``size``, ``code`` of a failure,
+            ``decision``, and the quantities (NaN where they do not apply). ``frame`` is -1 for a failed file.
         models: the models, in the order of their first day.
         facts: what is known of each.
         warnings: what was left out or assumed.
