@@ -36,8 +36,10 @@ def watch(
     from usvit.monitoring import watch as watch_scores
     from usvit.monitoring import watch_document
 
-    hidden = {"labels": settings.labels, "key": settings.key, "input_root": settings.input_root}
-    record, folder = watch_scores(scores, settings=settings, out=out, command=o.command_line(**hidden))
+    hidden: dict[str, Path | str | None] = {f"scores-{k}": text for k, text in enumerate(scores, 1)}
+    hidden |= {f"baseline-{k}": text for k, text in enumerate(settings.baseline, 1)}
+    hidden |= {name: getattr(settings, name) for name in ("labels", "labelled", "key", "input_root")}
+    record, folder = watch_scores(scores, settings=settings, out=out, command=o.command_line(out=out, **hidden))
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
     else:

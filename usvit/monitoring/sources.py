@@ -109,6 +109,8 @@ def read_watched(sources: Sequence[Source], baseline: Sequence[Source], dates: W
     rows = pd.concat([one for one in tables if len(one)] or tables, ignore_index=True)
     if rows.empty:
         raise UsvitError("The folders hold neither a scored image nor a failed file.")
+    failed = rows["frame"] < 0
+    rows.loc[failed, "group"] += ":" + rows.loc[failed, "folder"].astype(str)
     warnings = _dated(rows, today)
     rows, twice = _once(rows)
     warnings += twice
@@ -207,7 +209,7 @@ def _images(
     own = pd.to_datetime(rows["study_date"].replace("", None), format="%Y-%m-%d", errors="coerce")
     if dates == "scoring" or fixed:
         own = own.where(False)
-    groups = [*map(group_of, rows["patient_id"], rows["study_id"], rows["item_id"])]
+    groups = [*map(group_of, rows["patient_id"], rows["study_id"], rows["file_sha256"])]
     return pd.DataFrame(
         {
             "item_id": key + rows["item_id"],
@@ -274,14 +276,13 @@ def _dated(rows: pd.DataFrame, today: date) -> list[str]:
 
 
 def _once(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Keep the first of several rows of one image that the same model scored; a failure of its file does not count."""
+    """Keep the first of several rows of one image that the same model scored.
+
+    Failed files stay: nothing but a path within its input is known of them, and months may repeat paths.
+    """
     ordered = rows.sort_values(["day", "baseline"], ascending=[True, False], kind="stable")
-    again = ordered.duplicated(["item_id", "frame", "file_sha256", "model"])
-    images = rows[rows["frame"] >= 0]
-    scored = set(zip(images["item_id"], images["model"], strict=True))
-    later = [pair in scored for pair in zip(ordered["item_id"], ordered["model"], strict=True)]
-    again |= (ordered["frame"] < 0) & np.array(later, dtype=bool)
-    said = [f"{int(again.sum())} images or failed files are in several folders, and count once."] if again.any() else []
+    again = ordered.duplicated(["item_id", "frame", "file_sha256", "model"]) & (ordered["frame"] >= 0)
+    said = [f"{int(again.sum())} images are in several folders, and count once."] if again.any() else []
     return ordered[~again].reset_index(drop=True), said
 
 
