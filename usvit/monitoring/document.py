@@ -170,7 +170,7 @@ def _values(chart: WatchChart) -> doc.Table:
             text: doc.Words = doc.Quantity(value.value, QUANTITIES[name].digits)
             cells.append((text, " ", doc.bad(" and ".join(value.alarms))) if value.alarms else text)
         rows.append(tuple(cells))
-    heads = ["Period", *doc.numbers(*(QUANTITIES[name].title for name in names))]
+    heads: list[str | doc.Column] = ["Period", *doc.numbers(*(QUANTITIES[name].title for name in names))]
     caption = "With 95 % intervals by patient. The limits of the alarms are wider, since they hold for all quantities."
     return doc.Table(f"Quantities of {chart_words(chart)}", heads, rows, caption, detail=True)
 

@@ -176,12 +176,13 @@ def _of_node(source: Source, dates: WatchDates) -> Iterator[_Part]:
         study, revision = file.parts[-3], file.parts[-2]
         event = events.get((study, revision), {})
         day = source.day or _day(str(event.get("time", "")))
-        for (sha256, threshold), own in rows.groupby(["model_sha256", "threshold"], dropna=False):
+        for _, own in rows.groupby(["model_sha256", "threshold"], dropna=False):
             table = _images(own, positive, "", day, dates, fixed=source.day is not None)
-            n_failed = int(event.get("failed") or 0)
+            n_failed = int(str(event.get("failed") or 0))
             names = [f"{study}/{revision}/{k}" for k in range(n_failed)]
             table = _joined(table, _failed(names, ["failed"] * n_failed, day))
-            key = ModelKey(str(sha256), None if pd.isna(threshold) else float(threshold), None)
+            threshold = float(own["threshold"].iloc[0])
+            key = ModelKey(str(own["model_sha256"].iloc[0]), None if np.isnan(threshold) else threshold, None)
             yield _Part(table, key, positive, str(own["threshold_origin"].iloc[0]), ModelFacts())
 
 
@@ -208,14 +209,14 @@ def _images(
     size = rows["width"].fillna(0).astype(int).astype(str) + "x" + rows["height"].fillna(0).astype(int).astype(str)
     own = pd.to_datetime(rows["study_date"].replace("", None), format="%Y-%m-%d", errors="coerce")
     if dates == "scoring" or fixed:
-        own = own.where(False)
+        own = pd.Series(pd.NaT, index=rows.index, dtype="datetime64[ns]")
     groups = [*map(group_of, rows["patient_id"], rows["study_id"], rows["file_sha256"])]
     return pd.DataFrame(
         {
             "item_id": key + rows["item_id"],
             "frame": rows["frame"],
             "file_sha256": rows["file_sha256"],
-            "day": own.fillna(pd.Timestamp(day) if day else pd.NaT),
+            "day": own if day is None else own.fillna(pd.Timestamp(day)),
             "has_date": own.notna(),
             "device": rows["device"],
             "group": [f"{key}{one}" for one in groups],
