@@ -171,19 +171,28 @@ def _of_node(source: Source, dates: WatchDates) -> Iterator[_Part]:
     files = sorted((source.folder / "results").glob("*/*/scores.csv"))
     if not files and not events:
         raise UsvitError(f"The node in {source.folder} has not scored anything yet.")
+    known: dict[str, tuple[ModelKey, str]] = {}
+    lost: dict[str, list[pd.DataFrame]] = {}
+    """Model -> failed files of studies without any scored image, whose threshold is not known."""
     for file in files:
         rows, _, positive = read_score_rows(file)
         study, revision = file.parts[-3], file.parts[-2]
         event = events.get((study, revision), {})
         day = source.day or _day(str(event.get("time", "")))
-        for _, own in rows.groupby(["model_sha256", "threshold"], dropna=False):
-            table = _images(own, positive, "", day, dates, fixed=source.day is not None)
-            n_failed = int(str(event.get("failed") or 0))
-            names = [f"{study}/{revision}/{k}" for k in range(n_failed)]
-            table = _joined(table, _failed(names, ["failed"] * n_failed, day))
-            threshold = float(own["threshold"].iloc[0])
-            key = ModelKey(str(own["model_sha256"].iloc[0]), None if np.isnan(threshold) else threshold, None)
-            yield _Part(table, key, positive, str(own["threshold_origin"].iloc[0]), ModelFacts())
+        n_failed = int(str(event.get("failed") or 0))
+        failed = _failed([f"{study}/{revision}/{k}" for k in range(n_failed)], ["failed"] * n_failed, day)
+        if rows.empty:
+            lost.setdefault(str(event.get("model_sha256", "")), []).append(failed)
+            continue
+        first = rows.iloc[0]
+        table = _joined(_images(rows, positive, "", day, dates, fixed=source.day is not None), failed)
+        key = ModelKey(str(first["model_sha256"]), None if np.isnan(first["threshold"]) else first["threshold"], None)
+        known[key.sha256] = (key, positive)
+        yield _Part(table, key, positive, str(first["threshold_origin"]), ModelFacts())
+    for sha256, tables in lost.items():
+        if sha256 in known:
+            key, positive = known[sha256]
+            yield _Part(pd.concat(tables, ignore_index=True), key, positive, "", ModelFacts())
 
 
 def _events(file: Path) -> dict[tuple[str, str], dict[str, object]]:
