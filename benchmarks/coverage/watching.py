@@ -8,7 +8,6 @@ none; "at once" is the share of sites with an alarm in the first month.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy.special import expit, ndtri
@@ -72,10 +71,11 @@ def watching(row: Site, k: int) -> Outcome:
     points = control_chart(baseline, months, [row.rate] * N_MONTHS, upward=UPWARD, steady=STEADY, seed=k)
     alarms = [one.alarm for one in points]
     if not row.is_changed:
-        parts: dict[Literal["jumps", "drifts"], float] = {"jumps": 0.0, "drifts": 0.0}
-        for name in parts:
-            parts[name] = float(np.mean([getattr(one, name).any() for one in points]))
-        return {"months with an alarm": float(np.mean(alarms)), **parts}
+        return {
+            "months with an alarm": float(np.mean(alarms)),
+            "jumps": float(np.mean([one.jumps.any() for one in points])),
+            "drifts": float(np.mean([one.drifts.any() for one in points])),
+        }
     delay = alarms.index(True) + 1 if any(alarms) else N_MONTHS + 1
     return {"delay in months": Spread(delay), "at once": float(alarms[0])}
 
