@@ -14,6 +14,7 @@ from .explaining import explain as explain
 from .exporting import export as export
 from .models import create_model as create_model
 from .models import list_models as list_models
+from .monitoring import watch as watch
 from .node import check_node as check_node
 from .node import node_status as node_status
 from .node import pull_studies as pull_studies

@@ -28,12 +28,13 @@ from benchmarks.coverage import (
     thresholds,
     trained,
     units,
+    watching,
 )
 from benchmarks.coverage.harness import Table
 
 MODULES = (
     *(fixed, trained, comparisons, ensembles, choice, selective, repeatability, thresholds, probability, recalibration),
-    *(planned, shapes, units),
+    *(planned, shapes, units, watching),
 )
 TABLES: dict[str, Table[Any]] = {name: table for module in MODULES for name, table in module.TABLES.items()}
 

@@ -11,7 +11,7 @@ from tests.records.contents import content
 from usvit.pseudonyms import Pseudonyms
 from usvit.records import ScoringModelRecord
 from usvit.scoring.external.evaluation import evaluate_scores
-from usvit.scoring.items import FAILURE_COLUMNS, PRIVATE_COLUMNS, score_columns
+from usvit.scoring.items import FAILURE_COLUMNS, IMAGE_COLUMNS, PRIVATE_COLUMNS, score_columns
 from usvit.scoring.tables.summary import JobFacts
 from usvit.scoring.tables.writer import write_tables
 
@@ -74,7 +74,7 @@ def make_scores(
                 prob = dict(zip(others, (1 - positive) * share, strict=True)) | {"malignant": positive}
                 unusual = bool(rng.random() < 0.1)
                 decided = threshold is not None and not (abstain and unusual)
-                private = dict(zip(PRIVATE_COLUMNS, (path, sop, study, who, "MAKER"), strict=True))
+                private = dict(zip(PRIVATE_COLUMNS, (path, sop, study, who, "MAKER", ""), strict=True))
                 rows.append(
                     {
                         "item_id": item,
@@ -97,6 +97,7 @@ def make_scores(
                         "flags": "text" if rng.random() < 0.3 else "",
                         "quality": float(rng.random()),
                         "pixel_spacing_mm": 0.1,
+                        **dict.fromkeys(IMAGE_COLUMNS),
                         "pixel_sha256": f"{number * frames + frame:064x}",
                         "file_sha256": f"{number:064x}",
                         "model_sha256": MODEL,

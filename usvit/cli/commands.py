@@ -57,6 +57,11 @@ CORE = {
     "score": CommandEntry(
         "usvit.cli.score", "score", "Score every image in the inputs, and list what cannot be scored with the reason."
     ),
+    "watch": CommandEntry(
+        "usvit.cli.watch",
+        "watch",
+        "Watch a model in use: compare scores, images, failures and decisions of each month with a baseline.",
+    ),
     "explain": CommandEntry(
         "usvit.cli.explain", "explain", "Show where a network looks, and compare the maps with lesion masks."
     ),

@@ -98,8 +98,8 @@ class PhantomSettings(Section):
     """Settings of the scanner for all patients, instead of drawn ones: frequency_mhz, depth_mm, looks,
     dynamic_range_db, gain_db, penetration_db."""
     views: Annotated[int, Option(metavar="N")] = 0
-    """Largest number of views of a patient, up to 20; the table then names lesions, sides and exams. 0: up to 3, without
-    these."""
+    """Largest number of views of a patient, up to 20; the table then names lesions, sides and exams. 0: up to 3,
+    without these."""
     lesions: int = 1
     """Largest number of lesions of a patient; needs ``views``."""
     exams: int = 1

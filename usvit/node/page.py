@@ -69,6 +69,10 @@ def _lead(status: NodeStatusRecord) -> list[doc.Block]:
         notes.append(doc.Note(("The service does not run. Start it with ", doc.code("usvit node serve"), ".")))
     elif dead:
         notes.append(doc.Note(f"Not running at the moment: {listed(dead)}. The supervisor starts each again."))
+    if (watch := status.watch) is not None:
+        text = f"Watch ({'time unknown' if watch.time is None else _time(watch.time) + ' UTC'}): {watch.verdict}."
+        said = " ".join([text, *watch.reasons[:5]])
+        notes.append(doc.Paragraph(said) if watch.verdict in ("in control", "not tested") else doc.Note(said))
     needed = status.disk.min_free_bytes
     if needed is not None and status.disk.free_bytes < needed:
         until = size_in_words(needed)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from usvit.records.base import BY_NAME, Count, FileRecord, Name, Number, Record, Sha256, Share, Text, key
+from usvit.records.base import BY_NAME, Count, FileRecord, Name, Number, Record, Sha256, Share, Text, key, optional
 
 Pseudonym = Annotated[str, Field(pattern="^[a-f][0-9a-f]{15}$")]
 Bytes = Annotated[int, Field(ge=0, le=10**18)]
@@ -68,6 +68,14 @@ class NodeProblem(Record):
     detail: Text = key("Decision, reason or counts of the event.")
 
 
+class NodeWatch(Record):
+    """The last verdict of ``usvit watch`` on the results of the node (FOLDER/watch/watch.json)."""
+
+    time: Name | None
+    verdict: Literal["in control", "alarm", "stop", "not tested", "unreadable"]
+    reasons: list[Text]
+
+
 class NodeStatusRecord(FileRecord):
     """What a node holds and does at one moment."""
 
@@ -90,6 +98,7 @@ class NodeStatusRecord(FileRecord):
     throughput: NodeThroughput
     disk: NodeDisk
     problems: list[NodeProblem] = key("The last problems, newest first.")
+    watch: NodeWatch | None = optional("Absent until 'usvit watch FOLDER --out FOLDER/watch' has run.")
 
 
 class NodeFinding(Record):

@@ -150,6 +150,19 @@ from usvit.records.seen_images import (
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
 from usvit.records.units import ImagesPerUnit, UnitRecord
 from usvit.records.values import MeanSd
+from usvit.records.watch import (
+    AcceptanceFigure,
+    AcceptanceRecord,
+    PeriodState,
+    StopCondition,
+    WatchAlarm,
+    WatchChart,
+    WatchedModel,
+    WatchedValue,
+    WatchPeriod,
+    WatchRecord,
+    WatchVerdict,
+)
 from usvit.records.weights_origin import AdapterRecord, WeightsRecord
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
@@ -169,6 +182,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     RepeatabilityRecord,
     RunRecord,
     SummaryRecord,
+    WatchRecord,
 )
 """Models of all JSON files."""
 TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, ScoreRow)
@@ -179,6 +193,8 @@ __all__ = [
     "TABLE_ROWS",
     "Abstained",
     "AbstentionZone",
+    "AcceptanceFigure",
+    "AcceptanceRecord",
     "AdapterRecord",
     "AgreementRecord",
     "AgreementScales",
@@ -263,6 +279,7 @@ __all__ = [
     "PairedTests",
     "PatientHeadline",
     "Patients",
+    "PeriodState",
     "PhantomRecord",
     "PlanAssumptions",
     "PlanCriterion",
@@ -305,6 +322,7 @@ __all__ = [
     "SetBound",
     "SetsOfClass",
     "SetsOfFold",
+    "StopCondition",
     "SubgroupDifference",
     "Subgrouping",
     "SummaryRecord",
@@ -315,6 +333,13 @@ __all__ = [
     "UnitRecord",
     "UnitThresholds",
     "Verdict",
+    "WatchAlarm",
+    "WatchChart",
+    "WatchPeriod",
+    "WatchRecord",
+    "WatchVerdict",
+    "WatchedModel",
+    "WatchedValue",
     "WeightsRecord",
     "WorstCase",
     "fitting",

@@ -91,6 +91,10 @@ class ScoreRow(CsvRow):
     flags: Text | None = key("Detected features, joined by ';'.")
     quality: Share | None = key("Image quality; higher is better.")
     pixel_spacing_mm: Number | None = key("Pixel spacing of the tissue region.")
+    brightness: Number | None = key("Mean grey level of the network's crop.", minimum=0, maximum=255)
+    contrast: Number | None = key("Standard deviation of the grey levels of the network's crop.", minimum=0)
+    width: Count | None = key("Width of the crop in pixels of the file.")
+    height: Count | None = key("Height of the crop in pixels of the file.")
     pixel_sha256: Sha256 = key("SHA-256 of the pixels of the decoded frame.")
     file_sha256: Sha256 = key("SHA-256 of the file.")
     model_sha256: Sha256 = key("SHA-256 of the set of networks.")
@@ -99,3 +103,4 @@ class ScoreRow(CsvRow):
     study_instance_uid: Text | None
     original_patient_id: Text | None
     device: Text | None
+    study_date: Text | None = key("StudyDate, ISO 8601.")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from usvit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .calibration import group_of as group_of
     from .dicom_out.deidentify import IMAGE_CLASSES as IMAGE_CLASSES
     from .dicom_out.structured_report import Predecessor as Predecessor
     from .dicom_out.study_report import ReportedItem as ReportedItem
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from .external.evaluation import evaluate_scores as evaluate_scores
     from .external.labels import LabelTable as LabelTable
     from .external.recalibration import recalibrate as recalibrate
+    from .external.scored_set import read_score_rows as read_score_rows
+    from .external.scored_set import read_scores as read_scores
     from .item_scoring import ItemScorer as ItemScorer
     from .item_scoring import ItemScores as ItemScores
     from .items import ScoringItem as ScoringItem

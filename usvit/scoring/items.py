@@ -6,6 +6,7 @@ journal (``journal``) and written as tables (``tables``) and DICOM (``dicom_out`
 user asks to keep it.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +91,8 @@ class ItemFacts:
     """ManufacturerModelName; ""."""
     sides: tuple[str | None, ...] = (None,)
     """``DicomFacts.sides``."""
+    study_date: str = field(default="", repr=False)
+    """StudyDate, ISO 8601; ""."""
 
     def side(self, frame: int) -> str | None:
         """Return the breast that a frame shows, ``left`` or ``right``; None if it is not stated."""
@@ -111,6 +114,10 @@ class Frame:
     """Flags from the pixels: names of ``usvit.data.audit.flags.PIXEL_FLAGS``."""
     quality: float
     """Quality in [0, 1] (``usvit.data.audit.frame_quality``)."""
+    grey: tuple[float, float] = (math.nan, math.nan)
+    """Brightness and contrast: mean and SD of the grey levels that the network's crop shows, in [0, 255]."""
+    size: tuple[int, int] | None = None
+    """Width and height of this crop, in pixels of the file."""
     thumbnail: bytes | None = field(default=None, repr=False)
     """A small JPEG of the tissue region, if the job asks for it."""
     description: bytes = field(default=b"", repr=False)
@@ -175,6 +182,7 @@ def score_columns(classes: tuple[str, ...], positive: str, *, sides: bool = Fals
         *(f"calibrated_{positive}", f"spread_{positive}"),
         *("decision", "abstained", "threshold", "threshold_origin"),
         *("novelty", "unusual", "seen", "flags", "quality", "pixel_spacing_mm"),
+        *IMAGE_COLUMNS,
         *("pixel_sha256", "file_sha256", "model_sha256"),
         *PRIVATE_COLUMNS,
     ]
@@ -184,7 +192,11 @@ DESCRIPTION = "copy_description"
 """Additional key of a row: the near-duplicate description of its image, in base64."""
 COPY_COLUMNS = ("item_id", "frame", "pixel_sha256", DESCRIPTION)
 """Columns of ``copies.parquet``, which holds the descriptions as bytes."""
-PRIVATE_COLUMNS = ("path", "sop_instance_uid", "study_instance_uid", "original_patient_id", "device")
+PRIVATE_COLUMNS = ("path", "sop_instance_uid", "study_instance_uid", "original_patient_id", "device", "study_date")
+IMAGE_COLUMNS = ("brightness", "contrast", "width", "height")
+"""Mean and SD of the grey levels of the network's crop, and its size in pixels."""
+ADDED_COLUMNS = (*IMAGE_COLUMNS, "study_date")
+"""Columns that tables of versions before ``usvit watch`` lack; they are read as empty."""
 FAILURE_COLUMNS = ("item_id", "path", "frame", "code", "reason")
 """``path`` is empty without ``--keep-ids``."""
 

@@ -17,7 +17,7 @@ from usvit.scoring.abstention import decide_or_abstain
 from usvit.scoring.calibration import group_of
 from usvit.scoring.ensemble import Ensemble, Outputs, Scores
 from usvit.scoring.inference import Inference
-from usvit.scoring.items import DESCRIPTION, FAILURES, Done, Failure, Frame, ItemFacts, Row, ScoringItem
+from usvit.scoring.items import DESCRIPTION, FAILURES, IMAGE_COLUMNS, Done, Failure, Frame, ItemFacts, Row, ScoringItem
 from usvit.scoring.journal import Batch
 from usvit.scoring.reading.workers import End, Message
 
@@ -65,6 +65,7 @@ class Describer:
             "study_instance_uid": item.study or facts.study,
             "original_patient_id": item.patient or facts.patient,
             "device": facts.device,
+            "study_date": facts.study_date,
         }
         return {
             "item_id": item_id,
@@ -88,6 +89,7 @@ class Describer:
             "flags": ";".join(dict.fromkeys([*facts.flags, *frame.flags])),
             "quality": frame.quality,
             "pixel_spacing_mm": facts.pixel_spacing_mm,
+            **dict(zip(IMAGE_COLUMNS, (*map(_finite, frame.grey), *(frame.size or (None, None))), strict=True)),
             "pixel_sha256": frame.pixel_sha256,
             "file_sha256": facts.file_sha256,
             "model_sha256": model.sha256,

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from usvit.data.audit.frame_quality import quality
+from usvit.data.audit.frame_quality import grey_levels, quality
 from usvit.data.io.decoding import read_image
 from usvit.data.phantom import PhantomSpec, write_phantom
 
@@ -68,3 +68,9 @@ def test_it_lies_between_0_and_1_for_any_frame(shape):
     noise = np.random.default_rng(0).integers(0, 256, (*shape, 3)).astype(np.uint8)
     assert 0 <= quality(noise) <= 1
     assert isinstance(quality(noise), float)
+
+
+def test_brightness_and_contrast_are_mean_and_sd_of_the_grey_levels():
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    pixels[:2] = 200
+    assert grey_levels(pixels) == (100.0, 100.0)

@@ -75,3 +75,11 @@ def test_the_last_error_of_a_queue_is_that_of_a_delivery_that_waits(node):
 def test_a_folder_without_a_node_is_refused(tmp_path):
     with pytest.raises(UsvitError, match="There is no node in"):
         read_status(tmp_path)
+
+
+def test_the_last_verdict_of_usvit_watch_is_shown_and_a_damaged_one_is_named(node):
+    assert read_status(node.folder).watch is None
+    (node.folder / "watch").mkdir()
+    (node.folder / "watch" / "watch.json").write_text("{")
+    found = read_status(node.folder).watch
+    assert found.verdict == "unreadable" and "watch.json" in found.reasons[0]

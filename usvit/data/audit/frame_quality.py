@@ -15,6 +15,20 @@ BLACK, WHITE = 8, 250
 """Grey levels below ``BLACK`` or from ``WHITE`` on show no tissue: no echo, no gain, or too much gain."""
 
 
+def grey_levels(pixels: UInt8) -> tuple[float, float]:
+    """Compute brightness and contrast of an image: mean and standard deviation of its grey levels, in [0, 255].
+
+    Args:
+        pixels: (H, W, 3) uint8 RGB.
+
+    Example:
+        >>> grey_levels(np.full((4, 4, 3), 100, np.uint8))
+        (100.0, 0.0)
+    """
+    mean, spread = cv2.meanStdDev(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY))
+    return float(mean[0, 0]), float(spread[0, 0])
+
+
 def quality(pixels: UInt8) -> float:
     """Compute the quality of one B-mode frame, in [0, 1): 0 for a blank frame, about 0.75 for a typical one.
 

@@ -28,9 +28,9 @@ class PhantomSpec(PhantomSettings):
     ``near_duplicates``, ``text`` and ``calipers`` are fractions in [0, 1]; only second and third views of a patient
     (about half of all images) can be near-duplicates, which limits larger fractions. With ``ablate="signs"``, all
     lesions draw their signs from one mixture of both classes, so that benign against malignant is at chance; with
-    ``"lesion"``, images show no lesion but keep their labels, so that every class is at chance. ``views`` is up to 20, ``lesions`` and
-    ``exams`` up to 4: numbers of views are spread evenly from 1 to ``views`` and do not depend on the class, and a
-    patient with a malignant lesion may also have benign ones, whose images have their label.
+    ``"lesion"``, images show no lesion but keep their labels, so that every class is at chance. ``views`` is up to 20,
+    ``lesions`` and ``exams`` up to 4: numbers of views are spread evenly from 1 to ``views`` and do not depend on the
+    class, and a patient with a malignant lesion may also have benign ones, whose images have their label.
 
     Raises:
         UsvitError: A value is outside its range; the text names both.

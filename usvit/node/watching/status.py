@@ -18,7 +18,16 @@ from usvit.node.config.file import load_node_config
 from usvit.node.config.settings import NodeConfig
 from usvit.node.database import NodeDatabase
 from usvit.node.patients import CONFLICT
-from usvit.node.records import NodeDisk, NodePeerQueue, NodeProblem, NodeProcess, NodeStatusRecord, NodeThroughput
+from usvit.node.records import (
+    NodeDisk,
+    NodePeerQueue,
+    NodeProblem,
+    NodeProcess,
+    NodeStatusRecord,
+    NodeThroughput,
+    NodeWatch,
+)
+from usvit.records import WatchRecord, load_record
 
 _INSTANCE_STATES = ("stored", "scored", "failed", "ignored", "expired")
 _STUDY_STATES = ("open", "ready", "scoring", "done", "left_alone", "failed", CONFLICT)
@@ -147,7 +156,19 @@ def _status(database: NodeDatabase, folder: Path, config: NodeConfig | None, at:
             max_bytes=int(config.retention.max_gb * 1e9) if config and config.retention.max_gb else None,
         ),
         problems=_problems(database),
+        watch=_watched(folder / "watch" / "watch.json"),
     )
+
+
+def _watched(file: Path) -> NodeWatch | None:
+    """Return the last verdict of ``usvit watch``; None if it was not run on this node."""
+    if not file.is_file():
+        return None
+    try:
+        found = load_record(file, WatchRecord)
+    except UsvitError as error:
+        return NodeWatch(time=None, verdict="unreadable", reasons=[str(error)])
+    return NodeWatch(time=found.time, verdict=found.verdict, reasons=found.reasons)
 
 
 def _counts(database: NodeDatabase, table: str, column: str, names: tuple[str, ...]) -> dict[str, int]:

@@ -13,9 +13,16 @@ from usvit.evaluation import SUM_TOLERANCE
 from usvit.files import read_csv, read_parquet, refuse_linked_folders
 from usvit.records import JobRecord, ModelSeen, ScoringMember, SummaryRecord, load_record, refuse_changed
 from usvit.scoring.calibration import group_of
-from usvit.scoring.items import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
+from usvit.scoring.items import (
+    ADDED_COLUMNS,
+    COPY_COLUMNS,
+    DESCRIPTION,
+    FAILURE_COLUMNS,
+    IMAGE_COLUMNS,
+    score_columns,
+)
 
-_NUMBERS = ("frame", "n_frames", "threshold", "novelty", "quality", "pixel_spacing_mm")
+_NUMBERS = ("frame", "n_frames", "threshold", "novelty", "quality", "pixel_spacing_mm", *IMAGE_COLUMNS)
 _YES = ("unusual", "seen")
 
 
@@ -47,6 +54,8 @@ class ScoredSet:
     """The networks, as summary.json describes them."""
     finished: str | None = None
     """End of the scoring, ISO 8601; None if summary.json is absent."""
+    summary: SummaryRecord | None = field(default=None, repr=False)
+    """Content of summary.json; None if it is absent."""
 
     @property
     def prob(self) -> np.ndarray:
@@ -69,11 +78,25 @@ class ScoredSet:
 
 
 def read_scored_set(folder: Path) -> ScoredSet:
-    """Read the tables of a finished scoring job.
+    """Read the tables of a finished scoring job, with the groups of images that are not independent.
 
     Raises:
         UsvitError: the folder was not written by ``usvit score``, its job is not finished, or a table is damaged or
             empty.
+    """
+    found = read_scores(folder)
+    if found.rows.empty:
+        raise UsvitError(f"{found.file} is empty: no image was scored.")
+    descriptions = _descriptions(folder / "copies.parquet", found.rows)
+    groups = groups_of(found.rows, descriptions)
+    return replace(found, rows=found.rows.assign(group_id=groups), descriptions=descriptions)
+
+
+def read_scores(folder: Path) -> ScoredSet:
+    """Read the tables of a finished scoring job; without the column ``group_id``, and perhaps without rows.
+
+    Raises:
+        UsvitError: the folder was not written by ``usvit score``, its job is not finished, or a table is damaged.
     """
     if not folder.is_dir():
         raise UsvitError(f"{folder} is not a folder. Pass the folder that usvit score wrote (--out).")
@@ -90,38 +113,46 @@ def read_scored_set(folder: Path) -> ScoredSet:
     if summary is not None:
         recorded = {name: table.sha256 for name, table in summary.files.items()}
         refuse_changed(folder, recorded, "summary.json", (file.name, "copies.parquet", "failures.csv"))
-    raw = _read(file)
-    classes, positive = _classes(raw, file)
-    missing = [name for name in score_columns(classes, positive) if name not in raw]
-    if missing:
-        raise UsvitError(f"{file} has no column {', '.join(missing)}: is it a table of usvit score?")
-    if raw.empty:
-        raise UsvitError(f"{file} is empty: no image was scored.")
-    rows = _typed(raw, classes, positive, file)
-    descriptions = _descriptions(folder / "copies.parquet", rows)
+    rows, classes, positive = read_score_rows(file)
     failures = _failures(folder / "failures.csv")
-    threshold = rows["threshold"].unique()
     for name in ("threshold", "threshold_origin", "model_sha256"):
-        if rows[name].nunique(dropna=False) != 1:
+        if rows[name].nunique(dropna=False) > 1:
             raise UsvitError(
                 f"{file}: column '{name}' differs between rows, so that these are the scores of several jobs."
             )
+    first = None if rows.empty else rows.iloc[0]
+    threshold = np.nan if first is None else first["threshold"]
     return ScoredSet(
         folder=folder,
-        rows=rows.assign(group_id=groups_of(rows, descriptions)),
+        rows=rows,
         failures=failures,
         classes=classes,
         positive=positive,
-        threshold=None if np.isnan(threshold[0]) else float(threshold[0]),
-        threshold_origin=str(rows["threshold_origin"].iloc[0]),
-        model_sha256=str(rows["model_sha256"].iloc[0]),
+        threshold=None if np.isnan(threshold) else float(threshold),
+        threshold_origin="" if first is None else str(first["threshold_origin"]),
+        model_sha256="" if first is None else str(first["model_sha256"]),
         fingerprint=_fingerprint(job, summary),
-        descriptions=descriptions,
         seen_record=None if summary is None else summary.model.seen,
         file=file,
         networks=() if summary is None else tuple(summary.model.members),
         finished=None if summary is None else summary.finished,
+        summary=summary,
     )
+
+
+def read_score_rows(file: Path) -> tuple[pd.DataFrame, tuple[str, ...], str]:
+    """Read ``scores.csv`` or ``scores.parquet``: rows as in ``ScoredSet``, the classes, and the positive class.
+
+    Raises:
+        UsvitError: the table is damaged, or is none of ``usvit score``.
+    """
+    raw = _read(file)
+    classes, positive = _classes(raw, file)
+    raw = raw.assign(**{name: None for name in ADDED_COLUMNS if name not in raw})
+    missing = [name for name in score_columns(classes, positive) if name not in raw]
+    if missing:
+        raise UsvitError(f"{file} has no column {', '.join(missing)}: is it a table of usvit score?")
+    return _typed(raw, classes, positive, file), classes, positive
 
 
 def groups_of(rows: pd.DataFrame, descriptions: Described | None = None) -> list[str]:

@@ -249,6 +249,7 @@ def _opened(item: ScoringItem, settings: ReadSettings, file_sha256: str | None =
                 patient=says.patient_id,
                 device=says.device or "",
                 sides=says.sides,
+                study_date=says.study_date,
             )
             yield Opened(head, facts, dicom.header, says.regions.tissue, unchanged(dicom.frame))
         elif kind == "picture":

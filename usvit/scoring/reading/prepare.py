@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 from PIL import Image
 
-from usvit.data.audit import pixel_flags, quality
+from usvit.data.audit import grey_levels, pixel_flags, quality
 from usvit.data.burned_in import Look, may_show_words
 from usvit.data.io import Box, UInt8
 from usvit.data.near_duplicates import CompactDescriptions, describe
@@ -47,6 +47,8 @@ class Prepare:
             pixel_sha256=description.sha256,
             flags=flags,
             quality=quality(view),
+            grey=grey_levels(view),
+            size=(view.shape[1], view.shape[0]),
             thumbnail=self._thumbnail(whole, tissue, {*flags, *file_flags}),
             description=CompactDescriptions.of([description]).to_bytes(),
         )

@@ -27,6 +27,7 @@ _TEXT |= {"side", "threshold_origin", "flags", "pixel_sha256", "file_sha256", "m
 _TEXT |= {*PRIVATE_COLUMNS, *FAILURE_COLUMNS} - {"frame"}
 _FLAGS = {"unusual", "seen"}
 _COUNTS = {"frame", "n_frames", "max_frame", "n_files", "n_used", "n_unusual", "n_seen", "n_positive", "n_studies"}
+_COUNTS |= {"width", "height"}
 _CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 

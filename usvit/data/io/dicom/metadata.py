@@ -1,7 +1,9 @@
 """Read the metadata that manifests and scoring need from a header."""
 
+import contextlib
 import math
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pydicom
 from pydicom.uid import MediaStorageDirectoryStorage
@@ -35,6 +37,8 @@ class DicomFacts:
     """``left`` or ``right`` breast of each frame, None if it is unpaired, both or not stated; the last entry also holds
     for all further frames."""
     sop_instance_uid: str
+    study_date: str = field(repr=False)
+    """StudyDate as ``2026-03-31``; "" if it is absent or no date."""
     study_instance_uid: str = field(repr=False)
     accession_number: str = field(repr=False)
     patient_id: str = field(repr=False)
@@ -105,6 +109,7 @@ def facts_of(header: Header) -> DicomFacts:
         burned_in=text(data, "BurnedInAnnotation").upper() == "YES",
         sides=_sides(header, frames),
         sop_instance_uid=text(data, "SOPInstanceUID"),
+        study_date=_date(text(data, "StudyDate")),
         study_instance_uid=text(data, "StudyInstanceUID"),
         accession_number=text(data, "AccessionNumber"),
         patient_id=text(data, "PatientID"),
@@ -124,6 +129,12 @@ def _sides(header: Header, frames: int) -> tuple[str | None, ...]:
         item = groups.item("FrameAnatomySequence", frame, ("FrameLaterality",))
         found.append(_SIDES.get((whole if item is None else text(item, "FrameLaterality")).upper()))
     return tuple(found)
+
+
+def _date(value: str) -> str:
+    with contextlib.suppress(ValueError):
+        return datetime.strptime(value.strip().replace(".", ""), "%Y%m%d").date().isoformat()
+    return ""
 
 
 def _pixel_spacing(header: Header, frames: int) -> float | None:
