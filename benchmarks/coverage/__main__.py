@@ -21,6 +21,7 @@ from benchmarks.coverage import (
     fixed,
     planned,
     probability,
+    readers,
     recalibration,
     repeatability,
     selective,
@@ -32,7 +33,7 @@ from benchmarks.coverage.harness import Table
 
 MODULES = (
     *(fixed, trained, comparisons, ensembles, choice, selective, repeatability, thresholds, probability, recalibration),
-    *(planned, shapes),
+    *(planned, shapes, readers),
 )
 TABLES: dict[str, Table[Any]] = {name: table for module in MODULES for name, table in module.TABLES.items()}
 

@@ -16,7 +16,7 @@ UNDIVIDED = ("1", "2", "3", "4", "5")
 _FOURS = frozenset({"4a", "4b", "4c"})
 _ROMAN = {"i": "1", "ii": "2", "iii": "3", "iv": "4", "v": "5", "vi": "6"}
 _CATEGORY = re.compile(
-    r"(?:bi-?rads|birads)?\s*[:-]?\s*(?:category|cat\.?)?\s*"
+    r"(?:bi-?rads\s*[:-]?\s*)?(?:category|cat\.?)?\s*"
     r"(?:(?P<digit>[0-6])(?:\.0+)?|(?P<roman>i{1,3}|iv|vi?))\s*(?P<part>[abc]?)"
 )
 
@@ -65,9 +65,7 @@ def categories_of(cells: Iterable[object], column: str, images: Sequence[str]) -
         )
     n_readers = max((len(one) for one in found if any(one)), default=0)
     if not n_readers:
-        raise UsvitError(
-            f"Column '{column}' has no BI-RADS category of any image of the run: there is nothing to compare."
-        )
+        raise UsvitError(f"Column '{column}' has no BI-RADS category of an image of the run: nothing can be compared.")
     filled = [[*one, *[NONE] * n_readers][:n_readers] for one in found]
     names = [column] if n_readers == 1 else [f"{column}, reader {k + 1}" for k in range(n_readers)]
     return {name: np.array([one[k] for one in filled], dtype=object) for k, name in enumerate(names)}
