@@ -1,7 +1,7 @@
 """A model beside readers: coverage of intervals about BI-RADS categories, with 1 to 20 images a patient.
 
-The reader's suspicion and the model's score share a patient's deviation. Thresholds at the reader's points are chosen on
-as many inner validation images per fold as there are test images, as ``usvit compare --readers`` does.
+The suspicion of readers and the score of the model share the deviation of a patient. Thresholds at a reader's point are
+chosen on as many inner validation images per fold as there are test images, as by ``usvit compare --readers``.
 """
 
 from dataclasses import dataclass
@@ -140,8 +140,8 @@ def _matched(
     called = images.matched(BIOPSY, "specificity", INNER)
     if isinstance(called, str):
         return None
-    model, own = images.decided(called, "rule"), images.decided(images.level >= BIOPSY, "rule")
-    return decision_difference([model], [own], "sensitivity", "rule", 1 / (FOLDS - 1))
+    model, reads = images.decided(called, "rule"), images.decided(images.level >= BIOPSY, "rule")
+    return decision_difference([model], [reads], "sensitivity", "rule", 1 / (FOLDS - 1))
 
 
 TABLES = {

@@ -111,6 +111,7 @@ def test_one_fold_of_single_images_has_mcnemars_test():
     after = alone & ~(np.isin(level, [1, 2, 3]) & ~called)
     rule = next(one for one in record.rules if (one.decision, one.rule) == ("most probable class", "downgrade"))
     lost = int((alone & ~after & ~cancer).sum())
+    assert rule.given.specificity == rule.specificity.without("p_holm")
     oracle = mcnemar([[0, lost], [0, 0]], exact=True).pvalue
     # mid-p: the exact p less the probability of the observed table
     assert rule.specificity.p == pytest.approx(oracle - 0.5**lost, abs=1e-9)

@@ -23,7 +23,7 @@ from usvit.evaluation.readers_areas import reader_areas
 from usvit.evaluation.readers_decisions import Matched, ReadImages, ReadRepeat, source_of
 from usvit.metrics.checks import group_codes
 from usvit.metrics.combined_rules import COMBINATIONS, BiopsyChange, combined_biopsies, per_thousand
-from usvit.metrics.paired_tests import holm
+from usvit.metrics.paired_tests import holm, paired_difference
 from usvit.metrics.proportions import clustered_share, share
 from usvit.metrics.support import few_groups_sentences
 from usvit.metrics.threshold_choice import outcome
@@ -31,6 +31,7 @@ from usvit.records import (
     CategoryCounts,
     Changed,
     CombinedRule,
+    GivenDifferences,
     LeftOut,
     MatchedPoint,
     OutcomeRecord,
@@ -191,34 +192,52 @@ def _difference(
     )
 
 
+def _given(images: ReadImages, a: np.ndarray, b: np.ndarray) -> GivenDifferences:
+    """Compute the same of the pooled images of one repeat."""
+    cancer, group = images.cancer, images.rows.group
+    return GivenDifferences(
+        sensitivity=Difference.of(paired_difference(a[cancer], b[cancer], group[cancer], of="positive images")),
+        specificity=Difference.of(paired_difference(~a[~cancer], ~b[~cancer], group[~cancer], of="negative images")),
+    )
+
+
 def _every_match(sets: _Sets, scheme: _Scheme, source: str, ratio: float) -> Iterator[MatchedPoint]:
     kinds: tuple[Matched, ...] = ("specificity", "sensitivity")
     for name, images in sets.items():
         for cut in scheme.cuts:
             for kind in kinds:
-                model, sensitivity, specificity, reason = _matched(images, cut, kind, source, ratio)
-                yield MatchedPoint(
-                    reader=name,
-                    cut=scheme.cut_name(cut),
-                    matched=kind,
-                    model=model,
-                    sensitivity=sensitivity,
-                    specificity=specificity,
-                    reason=reason,
-                )
+                unnamed = _matched(images, cut, kind, source, ratio)
+                yield unnamed.model_copy(update={"reader": name, "cut": scheme.cut_name(cut)})
 
 
-def _matched(
-    images: Sequence[ReadImages], cut: int, kind: Matched, source: str, ratio: float
-) -> tuple[OutcomeRecord | None, Difference | None, Difference | None, str | None]:
+def _matched(images: Sequence[ReadImages], cut: int, kind: Matched, source: str, ratio: float) -> MatchedPoint:
     called = []
     for one in images:
         decided = one.matched(cut, kind, source)
         if isinstance(decided, str):
-            return None, None, None, decided
+            return MatchedPoint(
+                reader=MEAN,
+                cut="",
+                matched=kind,
+                model=None,
+                sensitivity=None,
+                specificity=None,
+                given=None,
+                reason=decided,
+            )
         called.append(decided)
-    differences = _difference(images, called, [one.level >= cut for one in images], ratio)
-    return _outcome(images[0], called[0]), *differences, None
+    readers = [one.level >= cut for one in images]
+    sensitivity, specificity = _difference(images, called, readers, ratio)
+    return MatchedPoint(
+        reader=MEAN,
+        cut="",
+        matched=kind,
+        model=_outcome(images[0], called[0]),
+        sensitivity=sensitivity,
+        specificity=specificity,
+        given=_given(images[0], called[0], readers[0]),
+        reason=None,
+    )
 
 
 def _categories(name: str, images: ReadImages, rule: str, scale: Sequence[str]) -> Iterator[CategoryCounts]:
@@ -275,6 +294,7 @@ def _combined(
             ppv=ppv(after[0]),
             sensitivity=sensitivity,
             specificity=specificity,
+            given=_given(first, after[0], alone[0]),
         )
 
 

@@ -46,6 +46,13 @@ class ReaderPoint(Record):
     outcome: OutcomeRecord
 
 
+class GivenDifferences(Record):
+    """The same differences of the pooled images of the first repeat, with model and thresholds taken as given."""
+
+    sensitivity: Difference
+    specificity: Difference
+
+
 class MatchedPoint(Record):
     """The model at a threshold that is chosen for the specificity, or for the sensitivity, of a reader's point."""
 
@@ -55,6 +62,7 @@ class MatchedPoint(Record):
     model: OutcomeRecord | None = key("Of the first repeat.")
     sensitivity: Difference | None = key(f"Model minus reader. {_HOLM}")
     specificity: Difference | None = key(f"Model minus reader. {_HOLM}")
+    given: GivenDifferences | None
     reason: Text | None = key("Reason why the model has no such threshold.", minLength=1)
 
 
@@ -93,6 +101,7 @@ class CombinedRule(Record):
     ppv: ShareValue = key("Share of cancers among the images that the rule biopsies.")
     sensitivity: Difference = key(f"Rule minus reader alone. {_HOLM}")
     specificity: Difference = key(f"Rule minus reader alone. {_HOLM}")
+    given: GivenDifferences
 
 
 class ReadersRecord(FileRecord):

@@ -4,12 +4,17 @@ from collections.abc import Callable, Iterable, Iterator
 
 import usvit.documents as doc
 from usvit.estimate import Difference
-from usvit.records import Changed, CombinedRule, MatchedPoint, ReadersRecord
+from usvit.records import Changed, CombinedRule, GivenDifferences, MatchedPoint, ReadersRecord
 from usvit.reports.formatting import p_words, rule_words
 from usvit.reports.remarks import remarks
 from usvit.wording import counted, listed, plural
 
 _P = doc.numbers("p", "p, Holm")
+_GIVEN = doc.numbers("Sensitivity, thresholds given", "Specificity, thresholds given", detail=True)
+_GIVEN_WORDS = (
+    "Thresholds given: of the pooled images, with the model and its thresholds taken as given; these intervals are "
+    "shorter, because they do not contain the choice of the threshold and the training."
+)
 _HOLM = "Holm: corrected for all p-values of this table."
 SHOWN = "sensitivity >= 0.95"
 """The decisions that the terminal shows; the page has all."""
@@ -99,6 +104,10 @@ def _tested(value: Difference | None) -> tuple[doc.Cell, doc.Cell, doc.Cell]:
     return ("–", "–", "–") if value is None else (value, p_words(value.p), p_words(value.p_holm))
 
 
+def _given(value: GivenDifferences | None) -> tuple[doc.Cell, doc.Cell]:
+    return ("–", "–") if value is None else (value.sensitivity, value.specificity)
+
+
 def _by_reader(record: ReadersRecord, rows: Iterable[tuple[str, doc.TableRow]]) -> Iterator[doc.TableRow]:
     """Put the name of each reader above its rows."""
     listed_rows = list(rows)
@@ -130,7 +139,9 @@ def _matched(record: ReadersRecord) -> doc.DocumentSection:
     def row(one: MatchedPoint) -> doc.TableRow:
         if one.reason is not None:
             return doc.TableRow((rule_words(one.cut), one.reason))
-        return doc.TableRow((rule_words(one.cut), *_tested(one.sensitivity), *_tested(one.specificity)))
+        return doc.TableRow(
+            (rule_words(one.cut), *_tested(one.sensitivity), *_tested(one.specificity), *_given(one.given))
+        )
 
     tables = []
     for kind, other in (("specificity", "sensitivity"), ("sensitivity", "specificity")):
@@ -138,11 +149,11 @@ def _matched(record: ReadersRecord) -> doc.DocumentSection:
         tables.append(
             doc.Table(
                 f"Matched {kind}",
-                ["Reader's point", *doc.numbers("Sensitivity"), *_P, *doc.numbers("Specificity"), *_P],
+                ["Reader's point", *doc.numbers("Sensitivity"), *_P, *doc.numbers("Specificity"), *_P, *_GIVEN],
                 [*_by_reader(record, rows)],
                 f"Model minus reader with the model at the reader's {kind}: the question is the difference of "
                 f"{other}; the difference of {kind} says how well the match holds on the tested images. Holm: "
-                "corrected for the p-values of both tables.",
+                f"corrected for the p-values of both tables. {_GIVEN_WORDS}",
             )
         )  # fmt: skip
     fold_wise = (
@@ -172,14 +183,16 @@ def _rules(record: ReadersRecord) -> doc.DocumentSection:
     )
     tests = doc.Table(
         "Combined rules minus reader alone",
-        ["Rule", *doc.numbers("Sensitivity"), *_P, *doc.numbers("Specificity"), *_P],
+        ["Rule", *doc.numbers("Sensitivity"), *_P, *doc.numbers("Specificity"), *_P, *_GIVEN],
         [
             *_by_decision(
                 record,
-                lambda one: doc.TableRow((one.rule, *_tested(one.sensitivity), *_tested(one.specificity))),
+                lambda one: doc.TableRow(
+                    (one.rule, *_tested(one.sensitivity), *_tested(one.specificity), *_given(one.given))
+                ),
             )
         ],
-        f"Differences with 95 % intervals. {_HOLM}",
+        f"Differences with 95 % intervals. {_HOLM} {_GIVEN_WORDS}",
     )
     of_mean = " For the mean of the readers, every reading counts as an image." if len(record.readers) > 1 else ""
     said = (
