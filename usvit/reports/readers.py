@@ -56,10 +56,14 @@ def compare_readers(
             holds other files.
 
     Example:
-        >>> import usvit
-        >>> record, folder = usvit.compare_readers("runs/read", readers=("birads",), out="readers")
+        >>> import pandas as pd, usvit
+        >>> images = pd.read_csv("runs/small/folds.csv", dtype=str).drop_duplicates("image_id")[["image_id"]]
+        >>> images["category"] = [("2", "3", "4a", "4b", "5")[k % 5] for k in range(len(images))]
+        >>> images.to_csv("categories.csv", index=False)
+        >>> table = Path("categories.csv")
+        >>> record, folder = usvit.compare_readers("runs/small", readers=("category",), manifest=table, out="beside")
         >>> record.readers[0].reader, (folder / "readers.html").is_file()
-        ('birads', True)
+        ('category', True)
     """
     path = Path(run)
     if not settings.readers:
