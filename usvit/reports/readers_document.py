@@ -12,8 +12,8 @@ from usvit.wording import counted, listed, plural
 _P = doc.numbers("p", "p, Holm")
 _GIVEN = doc.numbers("Sensitivity, thresholds given", "Specificity, thresholds given", detail=True)
 _GIVEN_WORDS = (
-    "Thresholds given: of the pooled images, with the model and its thresholds taken as given; these intervals are mostly "
-    "shorter, because they do not contain the choice of the threshold and the training."
+    "Thresholds given: of the pooled images, with the model and its thresholds taken as given; these intervals are "
+    "mostly shorter, because they do not contain the choice of the threshold and the training."
 )
 _HOLM = "Holm: corrected for all p-values of this table."
 SHOWN = "sensitivity >= 0.95"
