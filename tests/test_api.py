@@ -23,6 +23,7 @@ FUNCTIONS = (
     "train",
     "evaluate",
     "compare",
+    "compare_readers",
     "ensemble",
     "score",
     "load_model",

@@ -21,6 +21,7 @@ from benchmarks.coverage import (
     fixed,
     planned,
     probability,
+    readers,
     recalibration,
     repeatability,
     selective,
@@ -34,7 +35,7 @@ from benchmarks.coverage.harness import Table
 
 MODULES = (
     *(fixed, trained, comparisons, ensembles, choice, selective, repeatability, thresholds, probability, recalibration),
-    *(planned, shapes, units, watching),
+    *(planned, shapes, units, watching, readers),
 )
 TABLES: dict[str, Table[Any]] = {name: table for module in MODULES for name, table in module.TABLES.items()}
 

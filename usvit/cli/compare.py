@@ -1,8 +1,8 @@
-"""``usvit compare``: paired comparison of models on the same images."""
+"""``usvit compare``: paired comparison of models, or of a model with readers, on the same images."""
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,10 @@ from usvit.cli import options as o
 from usvit.cli.settings import takes_options
 from usvit.config.comparison import ComparisonSettings
 from usvit.config.evaluation import Columns
+from usvit.config.readers import ReaderSettings
+
+if TYPE_CHECKING:
+    from usvit.records import CompareRecord, ReadersRecord
 
 
 @takes_options(without=["patient", "group"])
@@ -17,10 +21,12 @@ def compare(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Two or more run directories, tables, or folders of usvit evaluate --out.", metavar="RUN RUN..."
+            help="Two or more run directories, tables, or folders of usvit evaluate --out; one with --readers.",
+            metavar="RUN [RUN...]",
         ),
     ],
     settings: ComparisonSettings,
+    reading: ReaderSettings,
     columns: Columns,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write. (default: compare-<run>-<run>...)", metavar="DIR")
@@ -31,14 +37,28 @@ def compare(
 
     Beside a run, a table of another tool needs only the names of the images and the probabilities: columns are found,
     and labels, groups and folds are those of the run. Writes compare.html, compare.json, compare.md and compare.tex.
+    With --readers, one run is compared with BI-RADS categories; readers.html, .json, .md and .tex are written.
     """
     from usvit import reports
     from usvit.documents import terminal_text
-    from usvit.reports import comparison_document
+    from usvit.errors import UsvitError
 
-    record, folder = reports.compare(*runs, settings=settings, columns=columns, out=out)
+    record: CompareRecord | ReadersRecord
+    if reading.readers or reading.manifest is not None:
+        if len(runs) != 1 or settings.model_copy(update={"positive": None}) != ComparisonSettings():
+            raise UsvitError(
+                "--readers compares one run with readers: name one run, and leave out --name, --margin, --test and "
+                "--primary."
+            )
+        record, folder = reports.compare_readers(
+            runs[0], settings=reading, positive=settings.positive, columns=columns, out=out
+        )
+        document, page = reports.readers_document(record), folder / "readers.html"
+    else:
+        record, folder = reports.compare(*runs, settings=settings, columns=columns, out=out)
+        document, page = reports.comparison_document(record), folder / "compare.html"
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
-    print(terminal_text(comparison_document(record)))
-    print(f"page: {folder / 'compare.html'}")
+    print(terminal_text(document))
+    print(f"page: {page}")

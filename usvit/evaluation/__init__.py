@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from .predictions import predictions_table as predictions_table
     from .predictions import read_predictions as read_predictions
     from .predictions import repeats_of as repeats_of
+    from .readers import read_readers as read_readers
+    from .readers_comparison import compare_with_readers as compare_with_readers
     from .recalibration import NoFit as NoFit
     from .recalibration import Temperature as Temperature
     from .recalibration import fit_temperature as fit_temperature

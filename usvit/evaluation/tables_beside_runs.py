@@ -49,7 +49,7 @@ def open_beside(path: Path, run: Predictions, columns: Columns) -> Predictions:
     raw = read_raw(path)
     if "part" in raw:
         raw = raw[[one == "test" for one in text_of(raw, "part")]].reset_index(drop=True)
-    image = columns.image or _image_column(raw, test, path, run.name)
+    image = columns.image or image_column(raw, test, path, run.name)
     raw = raw.iloc[_rows_of_images(raw, image, test, path, run.name)].reset_index(drop=True)
     words = _agreeing(raw, columns.label, LABELS, test["label"], f"{path}: the labels", run.name)
     _agreeing(raw, columns.fold, ("fold",), test["fold"], f"{path}: the folds", run.name)
@@ -66,10 +66,10 @@ def open_beside(path: Path, run: Predictions, columns: Columns) -> Predictions:
     return replace(run, name=path.name, table=table, record=None, warnings=said, contamination=())
 
 
-def _image_column(raw: pd.DataFrame, test: pd.DataFrame, path: Path, name: str) -> str:
+def image_column(raw: pd.DataFrame, test: pd.DataFrame, path: Path, name: str) -> str:
     """Return the column that holds the names of the run's images, with or without folder and suffix."""
-    wanted = set(map(_stem, test["image_id"]))
-    shares = {one: len(wanted & set(map(_stem, text_of(raw, one)))) for one in map(str, raw)}
+    wanted = set(map(stem, test["image_id"]))
+    shares = {one: len(wanted & set(map(stem, text_of(raw, one)))) for one in map(str, raw)}
     best = max(shares, key=lambda one: shares[one])
     if not shares[best]:
         raise UsvitError(
@@ -87,7 +87,7 @@ def _without_suffix(name: str) -> str:
     return re.sub(r"\.(png|jpe?g|bmp|tiff?|dcm)$", "", name.replace("\\", "/"), flags=re.I)
 
 
-def _stem(name: str) -> str:
+def stem(name: str) -> str:
     """``images/benign (1).png`` -> ``benign (1)``."""
     return _without_suffix(name).rpartition("/")[2]
 
@@ -98,7 +98,7 @@ def _rows_of_images(raw: pd.DataFrame, image: str, test: pd.DataFrame, path: Pat
         raise unknown("column", image, map(str, raw.columns), f"It was named for the images of {path}.")
     ours, theirs = test["image_id"].astype(str).tolist(), text_of(raw, image)
     ways: list[tuple[list[Any], list[Any]]] = [(ours, theirs)]
-    ways += [([*map(way, ours)], [*map(way, theirs)]) for way in (_without_suffix, _stem)]
+    ways += [([*map(way, ours)], [*map(way, theirs)]) for way in (_without_suffix, stem)]
     if "dataset" in raw:
         sets = test["dataset"].astype(str), text_of(raw, "dataset")
         ways.insert(0, ([*zip(sets[0], ours, strict=True)], [*zip(sets[1], theirs, strict=True)]))

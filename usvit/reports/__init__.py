@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .patients import patient_figures as patient_figures
     from .patients import patients_headline_sentence as patients_headline_sentence
     from .patients import patients_sentence as patients_sentence
+    from .readers import compare_readers as compare_readers
+    from .readers_document import readers_document as readers_document
     from .remarks import headline_remarks as headline_remarks
     from .remarks import point_remarks as point_remarks
     from .repeatability_page import repeatability_document as repeatability_document

@@ -39,7 +39,9 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     sheet = read_sheet(root / _WORKBOOK)
     rows = match_rows(sheet, sheet.column("ID"), by_id, "GDPH or SYSUCC")
     readings = zip(sheet.column("BIRADS-reader1"), sheet.column("BIRADS-reader2"), strict=True)
-    birads = {path: f"{first}/{second}".lower() for path, (first, second) in zip(rows, readings, strict=True)}
+    birads = {
+        path: f"{_reading(first)}/{_reading(second)}" for path, (first, second) in zip(rows, readings, strict=True)
+    }
     ordered = sorted(images, key=lambda path: (path.parent.name, str(labels[path]), by_number(path.stem)))
     return [
         ImageRecord(
@@ -50,3 +52,9 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
         )
         for path in ordered
     ]
+
+
+def _reading(cell: str) -> str:
+    """Return a category in lower case; the stray ``c`` of the release is no reading."""
+    category = cell.lower()
+    return "" if category == "c" else category
