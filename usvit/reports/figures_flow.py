@@ -88,7 +88,7 @@ def _units(step: FlowStep) -> list[str]:
 
 
 def _end_lines(end: FlowEnd, letter: str, flow: Flow, width: float) -> list[str]:
-    noun = plural(end.n, flow.unit, "studies" if flow.unit == "study" else None)
+    noun = plural(end.n, flow.unit)
     lines = [f"{letter}: {noun}" if len(flow.ends) > 1 else noun]
     for said, n in end.results:
         lines += _wrapped(f"{said}: {n:,}", width)

@@ -149,9 +149,7 @@ def _flow(
 ) -> Flow:
     FlowRecord(of="images", steps=list(steps))  # it adds up
     ends, rule = _ends(metrics)
-    unit: str = metrics.external.unit if metrics.external else "frame"
-    unit = {"frame": "image", "item": "file"}.get(unit, unit)
-    return Flow(steps, ends, metrics.positive_class, rule, labels, remark, unit)
+    return Flow(steps, ends, metrics.positive_class, rule, labels, remark, metrics.row)
 
 
 def _ends(metrics: MetricsRecord) -> tuple[tuple[FlowEnd, ...], str]:

@@ -34,7 +34,7 @@ def flow_blocks(flow: Flow, plot: doc.Plot | None) -> list[doc.Block]:
         )
     )
     ends: _Rows = [(one.name, one.n, *(n for _, n in one.results)) for one in flow.ends]
-    units = {"study": "studies"}.get(flow.unit, f"{flow.unit}s")
+    units = f"{flow.unit}s"
     heads = doc.numbers(capitalized(units), *(capitalized(said) for said, _ in flow.ends[0].results))
     said = f"Called {flow.positive} (positive) or not, by {flow.decided_by}. The figures count {units}."
     blocks.append(doc.Table("Test predictions", ["Class", *heads], ends, said))
@@ -48,8 +48,7 @@ def flow_blocks(flow: Flow, plot: doc.Plot | None) -> list[doc.Block]:
 def _prevalence(metrics: MetricsRecord) -> list[doc.Block]:
     if not metrics.prevalence:
         return []
-    positive, external = metrics.positive_class, metrics.external
-    row = {"item": "file", "study": "study", "patient": "patient"}.get(external.unit, "image") if external else "image"
+    positive, row = metrics.positive_class, metrics.row
     rows: _Rows = []
     for one in metrics.prevalence:
         unit = row if one.unit == "image" else one.unit
