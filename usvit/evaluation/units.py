@@ -129,7 +129,7 @@ def units_of(table: pd.DataFrame, settings: UnitSettings, positive: str) -> tupl
     pooled = _pooled(prob, start, size, settings.pooling, k)
 
     ranked = [positive, *(name for name in classes if name != positive)]
-    rank = pd.Index(ranked).get_indexer_for(rows["label"].to_numpy(object)).astype(np.int64)
+    rank = pd.Index(ranked).get_indexer_for(pd.Index(rows["label"])).astype(np.int64)
     mixed = np.maximum.reduceat(rank, start) != np.minimum.reduceat(rank, start)
     _refuse_labels(rows, mixed, settings)
     found = _shared(rows, start)
