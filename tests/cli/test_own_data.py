@@ -126,7 +126,7 @@ def test_units_of_an_own_table_reach_the_predictions_and_the_summary(usvit, lesi
     assert "; 24 lesions; 12 exams." in answer.err
     answer = usvit("train", "--data-root", lesions, *UNITS, *TINY, "--out", tmp_path / "run")
     assert answer.code == 0, answer.err
-    table = pd.read_csv(tmp_path / "run" / "fold-0" / "predictions.csv", dtype=str)
+    table = pd.read_csv(tmp_path / "run" / "predictions.csv", dtype=str)
     assert {"lesion_id", "side", "exam_id"} <= {*table}
     assert set(table["side"]) == {"left", "right"}
     assert not table["lesion_id"].str.contains("K").any(), "private ids are pseudonyms"
