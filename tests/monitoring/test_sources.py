@@ -8,20 +8,20 @@ import pytest
 from tests.scoring.scored import CLASSES, POSITIVE, row
 from usvit.config.watching import day_of
 from usvit.errors import UsvitError
-from usvit.monitoring.sources import Source, read_watched
+from usvit.monitoring.sources import WatchedFolder, read_watched
 from usvit.scoring import score_columns, write_rows
 
 
 def test_a_source_has_a_site_and_a_date(tmp_path):
-    assert Source.parse(str(tmp_path)) == Source(tmp_path)
-    assert Source.parse(f"north={tmp_path}") == Source(tmp_path, "north")
-    assert Source.parse(f"@2026-03={tmp_path}") == Source(tmp_path, "", date(2026, 3, 1))
-    assert Source.parse(f"north@2026-03-31={tmp_path}") == Source(tmp_path, "north", date(2026, 3, 31))
+    assert WatchedFolder.parse(str(tmp_path)) == WatchedFolder(tmp_path)
+    assert WatchedFolder.parse(f"north={tmp_path}") == WatchedFolder(tmp_path, "north")
+    assert WatchedFolder.parse(f"@2026-03={tmp_path}") == WatchedFolder(tmp_path, "", date(2026, 3, 1))
+    assert WatchedFolder.parse(f"north@2026-03-31={tmp_path}") == WatchedFolder(tmp_path, "north", date(2026, 3, 31))
     (tmp_path / "a=b").mkdir()
-    assert Source.parse(str(tmp_path / "a=b")) == Source(tmp_path / "a=b")
+    assert WatchedFolder.parse(str(tmp_path / "a=b")) == WatchedFolder(tmp_path / "a=b")
     for text, said in ((f"@2026-13={tmp_path}", "is no date"), ("north=nowhere", "nowhere is not a folder")):
         with pytest.raises(UsvitError, match=said):
-            Source.parse(text)
+            WatchedFolder.parse(text)
 
 
 def test_a_month_has_a_first_and_a_last_day():
@@ -41,9 +41,9 @@ def test_the_studies_of_a_node_have_the_days_and_failures_of_its_audit_log(tmp_p
         told = {"time": f"2026-0{k + 1}-05T10:00:00+00:00", "event": "study_scored", "study": study, "revision": 1}
         events.append(told | {"failed": k})
     (tmp_path / "audit.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
-    found = read_watched([Source(tmp_path)], [], "study", date(2026, 6, 1))
+    found = read_watched([WatchedFolder(tmp_path)], [], "study", date(2026, 6, 1))
     assert found.rows["day"].dt.month.value_counts().to_dict() == {1: 2, 2: 3, 3: 4}
     assert (found.rows["code"] == "failed").sum() == 3
     (tmp_path / "audit.jsonl").write_text("{\n")
     with pytest.raises(UsvitError, match=r"audit\.jsonl is damaged"):
-        read_watched([Source(tmp_path)], [], "study", date(2026, 6, 1))
+        read_watched([WatchedFolder(tmp_path)], [], "study", date(2026, 6, 1))

@@ -14,7 +14,7 @@ from usvit.config.watching import WatchSettings
 from usvit.errors import UsvitError
 from usvit.monitoring.charts import charts_of
 from usvit.monitoring.rules import StopRule
-from usvit.monitoring.sources import Source, read_watched, with_sites
+from usvit.monitoring.sources import WatchedFolder, read_watched, with_sites
 from usvit.records import WatchRecord, load_record
 
 SCHEMA = json.loads((REPOSITORY / "docs/reference/watch.schema.json").read_text())
@@ -30,7 +30,7 @@ def months(tmp_path_factory):
 
 def charts(*folders, baseline=(), today=TODAY, **settings):
     """Read folders and test them, without a page."""
-    named = with_sites([*map(Source.parse, baseline), *map(Source.parse, folders)])
+    named = with_sites([*map(WatchedFolder.parse, baseline), *map(WatchedFolder.parse, folders)])
     chosen = WatchSettings(baseline=tuple(map(str, baseline)), **settings)
     watched = read_watched(named[len(baseline) :], named[: len(baseline)], chosen.dates, TODAY)
     return charts_of(watched, chosen, today), watched

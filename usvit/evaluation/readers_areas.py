@@ -14,11 +14,11 @@ from usvit.metrics.clustered import clustered_auc
 from usvit.metrics.cross_validation import FoldFigure
 from usvit.metrics.fold_difference import difference_within_folds
 from usvit.metrics.reader_areas import difference_to_mean, mean_auc, mean_of_fold
-from usvit.records import LeftOut, ReaderAreas
+from usvit.records import LeftOutReadings, ReaderAreas
 
 
 def reader_areas(
-    found: Predictions, name: str, images: ReadImages, level: np.ndarray, left_out: LeftOut | None
+    found: Predictions, name: str, images: ReadImages, level: np.ndarray, left_out: LeftOutReadings | None
 ) -> ReaderAreas:
     """Compute the AUCs of one reader, or the mean AUC of several, beside that of the model.
 

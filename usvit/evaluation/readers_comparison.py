@@ -32,7 +32,7 @@ from usvit.records import (
     Changed,
     CombinedRule,
     GivenDifferences,
-    LeftOut,
+    LeftOutReadings,
     MatchedPoint,
     OutcomeRecord,
     ReaderPoint,
@@ -162,9 +162,9 @@ def _sets(names: Sequence[str], repeats: Sequence[ReadRepeat]) -> tuple[dict[str
     return sets | {MEAN: together}, [_GIVEN]
 
 
-def _left_out(categories: np.ndarray) -> LeftOut:
+def _left_out(categories: np.ndarray) -> LeftOutReadings:
     n = {name: int((categories == name).sum()) for name in (NONE, INCOMPLETE, KNOWN_CANCER)}
-    return LeftOut(missing=n[NONE], category_0=n[INCOMPLETE], category_6=n[KNOWN_CANCER])
+    return LeftOutReadings(missing=n[NONE], category_0=n[INCOMPLETE], category_6=n[KNOWN_CANCER])
 
 
 def _warnings(found: Predictions, sets: _Sets) -> list[str]:

@@ -130,7 +130,7 @@ def control_chart(
     if not all(0 < rate < 1 for rate in rates):
         raise ValueError("a rate is not in (0, 1)")
     rising = np.asarray(upward, dtype=bool)
-    source = _Source.of(_steadied(baseline, np.asarray(steady, dtype=np.float64)))
+    source = _Resampled.of(_steadied(baseline, np.asarray(steady, dtype=np.float64)))
     rng = np.random.default_rng([seed, 0x77])
     n = int(np.clip(np.ceil(2 * _TAIL / min(rates, default=1.0)), N_HISTORIES, _MOST_HISTORIES))
     reference = source.draw(source.n_patients, n, rng).means
@@ -140,7 +140,7 @@ def control_chart(
         drawn = source.draw(period.n_patients, n, rng)
         away = source.deviations(drawn, reference) * source.correction
         simulated = _averaged(simulated, away)
-        own = source.deviations(_Drawn.of(period), source.means)
+        own = source.deviations(_DrawnSums.of(period), source.means)
         observed = _averaged(observed, own)
         jump, jump_limits = _limits(_directed(away, rising), rate / 2)
         drift, drift_limits = _limits(_directed(simulated, rising), rate / 2)
@@ -163,7 +163,7 @@ def control_chart(
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _DrawnSums:
     """(B, Q) sums of B draws of patients: images, values, and squared numbers of images."""
 
     images: Float
@@ -171,7 +171,7 @@ class _Drawn:
     images_squared: Float
 
     @classmethod
-    def of(cls, sums: PatientSums) -> "_Drawn":
+    def of(cls, sums: PatientSums) -> "_DrawnSums":
         return cls(sums.images.sum(axis=0), sums.total.sum(axis=0), (sums.images**2).sum(axis=0))
 
     @property
@@ -180,7 +180,7 @@ class _Drawn:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Resampled:
     """A baseline from which patients are drawn, with the variances (Q,) between and within its patients."""
 
     sums: PatientSums
@@ -189,7 +189,7 @@ class _Source:
     within: Float
 
     @classmethod
-    def of(cls, sums: PatientSums) -> "_Source":
+    def of(cls, sums: PatientSums) -> "_Resampled":
         m, total = sums.images, sums.images.sum(axis=0)
         n_groups, means = (m > 0).sum(axis=0), sums.means
         inside = np.maximum(sums.squares.sum(axis=0) - _filled(_ratio(sums.total**2, m)).sum(axis=0), 0)
@@ -208,7 +208,7 @@ class _Source:
         """Factor by which a resampled deviation is too small."""
         return float(np.sqrt(self.n_patients / (self.n_patients - 1)))
 
-    def draw(self, size: int, n: int, rng: np.random.Generator) -> _Drawn:
+    def draw(self, size: int, n: int, rng: np.random.Generator) -> _DrawnSums:
         """Draw ``size`` patients with replacement, ``n`` times."""
         table = np.hstack([self.sums.images, self.sums.total, self.sums.images**2])
         found, step = [], max(1, _CHUNK // max(size, self.n_patients))
@@ -217,15 +217,15 @@ class _Source:
             chosen = rng.integers(self.n_patients, size=(k, size)) + self.n_patients * np.arange(k)[:, None]
             counts = np.bincount(chosen.ravel(), minlength=k * self.n_patients).reshape(k, -1)
             found.append(counts.astype(np.float64) @ table)
-        return _Drawn(*np.split(np.vstack(found), 3, axis=1))
+        return _DrawnSums(*np.split(np.vstack(found), 3, axis=1))
 
-    def deviations(self, drawn: _Drawn, reference: Float) -> Float:
+    def deviations(self, drawn: _DrawnSums, reference: Float) -> Float:
         """Return (Q,) or (B, Q) differences from the reference means over their standard errors."""
-        own = self._variance(drawn) + self._variance(_Drawn.of(self.sums))
+        own = self._variance(drawn) + self._variance(_DrawnSums.of(self.sums))
         difference = drawn.means - reference
         return np.where(np.abs(difference) < 1e-12, 0.0, difference) / np.maximum(np.sqrt(own), 1e-9)
 
-    def _variance(self, drawn: _Drawn) -> Float:
+    def _variance(self, drawn: _DrawnSums) -> Float:
         return _ratio(self.between * drawn.images_squared + self.within * drawn.images, drawn.images**2)
 
 

@@ -15,7 +15,7 @@ from usvit.monitoring.acceptance import accept
 from usvit.monitoring.charts import charts_of
 from usvit.monitoring.pages import write_watch
 from usvit.monitoring.rules import StopRule, reasons_of_alarms
-from usvit.monitoring.sources import Source, Watched, read_watched, with_sites
+from usvit.monitoring.sources import Watched, WatchedFolder, read_watched, with_sites
 from usvit.records import AcceptanceRecord, StopCondition, WatchChart, WatchedModel, WatchRecord, WatchVerdict
 
 
@@ -56,8 +56,8 @@ def watch(
     given = [scores] if isinstance(scores, str | Path) else list(scores)
     if not given:
         raise UsvitError("Pass the folder of at least one scored set.")
-    sources = [Source.parse(one) for one in given]
-    baseline = [Source.parse(one) for one in settings.baseline]
+    sources = [WatchedFolder.parse(one) for one in given]
+    baseline = [WatchedFolder.parse(one) for one in settings.baseline]
     if baseline and settings.baseline_until is not None:
         raise UsvitError("--baseline and --baseline-until both state the baseline: pass one of them.")
     now = datetime.now(UTC)

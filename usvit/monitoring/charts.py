@@ -21,7 +21,7 @@ from usvit.wording import plural
 
 
 @dataclass(frozen=True)
-class Quantity:
+class WatchedQuantity:
     """What is watched of each image, or of each file."""
 
     name: str
@@ -40,15 +40,15 @@ class Quantity:
 QUANTITIES = {
     one.name: one
     for one in (
-        Quantity("score", "Mean calibrated probability", is_share=False),
-        Quantity("positive", "Share called positive"),
-        Quantity("undecided", "Share without a decision", upward=True),
-        Quantity("novelty", "Share unlike the training images", upward=True),
-        Quantity("brightness", "Mean grey level", is_share=False, digits=1),
-        Quantity("contrast", "SD of grey levels", is_share=False, digits=1),
-        Quantity("quality", "Image quality", is_share=False),
-        Quantity("new_size", "Share of image sizes new to the baseline", upward=True),
-        Quantity("failures", "Share of files not scored", upward=True),
+        WatchedQuantity("score", "Mean calibrated probability", is_share=False),
+        WatchedQuantity("positive", "Share called positive"),
+        WatchedQuantity("undecided", "Share without a decision", upward=True),
+        WatchedQuantity("novelty", "Share unlike the training images", upward=True),
+        WatchedQuantity("brightness", "Mean grey level", is_share=False, digits=1),
+        WatchedQuantity("contrast", "SD of grey levels", is_share=False, digits=1),
+        WatchedQuantity("quality", "Image quality", is_share=False),
+        WatchedQuantity("new_size", "Share of image sizes new to the baseline", upward=True),
+        WatchedQuantity("failures", "Share of files not scored", upward=True),
     )
 }
 """Name -> quantity, in the order of the page. ``new_size`` of the baseline itself counts sizes of a single patient: the
@@ -191,11 +191,11 @@ def _sums(rows: pd.DataFrame) -> PatientSums:
     return PatientSums.of(rows[list(QUANTITIES)].to_numpy(np.float64), rows["group"].to_numpy(str))
 
 
-def _present(rows: pd.DataFrame) -> list[tuple[str, Quantity]]:
+def _present(rows: pd.DataFrame) -> list[tuple[str, WatchedQuantity]]:
     return [(name, one) for name, one in QUANTITIES.items() if rows[name].notna().any()]
 
 
-def _estimate(rows: pd.DataFrame, quantity: Quantity) -> Estimate:
+def _estimate(rows: pd.DataFrame, quantity: WatchedQuantity) -> Estimate:
     own = rows[rows[quantity.name].notna()]
     if own.empty:
         return undefined("there are no images", 0)
@@ -204,7 +204,11 @@ def _estimate(rows: pd.DataFrame, quantity: Quantity) -> Estimate:
 
 
 def _period(
-    name: str, state: PeriodState, rows: pd.DataFrame, point: ChartPoint | None, present: Sequence[tuple[str, Quantity]]
+    name: str,
+    state: PeriodState,
+    rows: pd.DataFrame,
+    point: ChartPoint | None,
+    present: Sequence[tuple[str, WatchedQuantity]],
 ) -> WatchPeriod:
     images = rows[rows["frame"] >= 0]
     return WatchPeriod(

@@ -22,7 +22,7 @@ _NUMBERS = ("score", "undecided", "positive", "novelty", "brightness", "contrast
 
 
 @dataclass(frozen=True)
-class Source:
+class WatchedFolder:
     """A folder, with the site and the day that the user gave."""
 
     folder: Path
@@ -30,7 +30,7 @@ class Source:
     day: date | None = None
 
     @classmethod
-    def parse(cls, text: str | Path) -> "Source":
+    def parse(cls, text: str | Path) -> "WatchedFolder":
         """Parse ``FOLDER``, ``SITE=FOLDER``, ``@2026-03=FOLDER`` or ``SITE@2026-03=FOLDER``.
 
         Raises:
@@ -84,7 +84,9 @@ class Watched:
     warnings: list[str]
 
 
-def read_watched(sources: Sequence[Source], baseline: Sequence[Source], dates: WatchDates, today: date) -> Watched:
+def read_watched(
+    sources: Sequence[WatchedFolder], baseline: Sequence[WatchedFolder], dates: WatchDates, today: date
+) -> Watched:
     """Read all folders.
 
     Raises:
@@ -133,7 +135,7 @@ class _Part:
     facts: ModelFacts
 
 
-def _parts(source: Source, dates: WatchDates) -> Iterator[_Part]:
+def _parts(source: WatchedFolder, dates: WatchDates) -> Iterator[_Part]:
     if (source.folder / "node.sqlite").is_file():
         yield from _of_node(source, dates)
         return
@@ -165,7 +167,7 @@ def _model(summary: SummaryRecord | None, sha256: str, threshold: float | None) 
     return ModelKey(model.sha256, summary.threshold.value, calibration), facts
 
 
-def _of_node(source: Source, dates: WatchDates) -> Iterator[_Part]:
+def _of_node(source: WatchedFolder, dates: WatchDates) -> Iterator[_Part]:
     """Yield the studies that a node has scored, with the days and failures of its audit log."""
     events = _events(source.folder / "audit.jsonl")
     files = sorted((source.folder / "results").glob("*/*/scores.csv"))
@@ -304,7 +306,7 @@ def _unnamed(rows: pd.DataFrame) -> list[str]:
     return [f"{n} of {len(images)} images name no patient or study: each file counts as a patient of its own."]
 
 
-def with_sites(sources: Sequence[Source]) -> list[Source]:
+def with_sites(sources: Sequence[WatchedFolder]) -> list[WatchedFolder]:
     """Return the sources with sites; where only some have one, the others are ``(other)``."""
     if not any(one.site for one in sources):
         return list(sources)

@@ -10,7 +10,7 @@ from usvit.records.values import NonNegative, ShareValue
 _HOLM = "p_holm is corrected for all p-values of this section."
 
 
-class LeftOut(Record):
+class LeftOutReadings(Record):
     """Tested images without a category from 1 to 5 of this reader."""
 
     missing: Count = key("No reading.")
@@ -25,7 +25,7 @@ class ReaderAreas(Record):
     n_images: Count
     n_groups: Count
     class_counts: dict[str, Count]
-    left_out: LeftOut | None = key("Null for the mean, which is that of the images that all readers have read.")
+    left_out: LeftOutReadings | None = key("Null for the mean, which is that of the images that all readers have read.")
     auc: ShareValue = key("AUC of the ordered categories; ties count one half.")
     model: ShareValue = key("AUC of the model on the same images, pooled.")
     within_folds: Difference = key(
