@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.metrics import roc_auc_score
 
 from tests.evaluation.conftest import CLASSES, make_study, with_inner_rows
@@ -15,6 +16,7 @@ from usvit.evaluation.predictions import check_predictions
 from usvit.evaluation.units import calibrated_units, refuse_missing_units, units_of
 from usvit.metrics.bootstrap import FigureValues
 from usvit.metrics.threshold_choice import RULES, choose_threshold
+from usvit.models import pooled_views
 
 TWO = ["benign", "malignant"]
 PATIENTS = UnitSettings(unit="patient")
@@ -142,10 +144,10 @@ def test_what_contradicts_or_is_missing_is_one_clear_paragraph(table):
         units_of(table, UnitSettings(unit="exam"), "malignant")
     with pytest.raises(UsvitError, match="no test image has lesion_id"):
         units_of(table.assign(lesion_id=None), UnitSettings(unit="lesion"), "malignant")
-    with pytest.raises(UsvitError, match="1 lesion of 1 have images with several values of patient_id"):
+    with pytest.raises(UsvitError, match="belong to one lesion but have two patients"):
         units_of(table.assign(lesion_id="1"), UnitSettings(unit="lesion"), "malignant")
     sides = table.assign(lesion_id=["1", "2", "1", "3", "1"], side=["left", "left", "right", "left", "right"])
-    with pytest.raises(UsvitError, match="several values of side"):
+    with pytest.raises(UsvitError, match="belong to one lesion but have two sides"):
         units_of(sides, UnitSettings(unit="lesion"), "malignant")
     with pytest.raises(UsvitError, match=r"images of 1 patient were tested in several folds \(of the first: 0, 1\)"):
         pooled(table.assign(fold=[0, 0, 1, 1, 1]))
@@ -218,3 +220,22 @@ def test_the_headline_by_patient_is_the_mean_of_the_folds_and_ignores_shifts_bet
     moved = patient_section(shifted, "malignant").content()
     assert moved["headline"]["max"]["auc"]["value"] == pytest.approx(found["headline"]["max"]["auc"]["value"])
     assert moved["max"]["auc"]["malignant_vs_rest"] != found["max"]["auc"]["malignant_vs_rest"]
+
+
+def test_attention_pools_as_the_module_that_was_trained(table):
+    generator = np.random.default_rng(0)
+    logits, scores = generator.normal(size=(5, 2)), generator.normal(size=5)
+    prob = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    columns = {"prob_benign": prob[:, 0], "prob_malignant": prob[:, 1], "view_score": scores}
+    found = pooled(table.assign(**columns), "attention")
+    units = torch.from_numpy(pd.factorize(table["patient_id"])[0])
+    expected, _ = pooled_views(torch.from_numpy(logits), torch.from_numpy(scores), units)
+    assert found["image_id"].tolist() == ["a", "b", "c"]
+    assert found["prob_malignant"].tolist() == pytest.approx(expected.softmax(1)[:, 1].tolist(), abs=1e-6)
+    one = table["patient_id"].ne("a").to_numpy()
+    assert found["prob_malignant"].tolist()[1:] == prob[one, 1].tolist()
+
+
+def test_attention_needs_the_scores_of_the_views(table):
+    with pytest.raises(UsvitError, match=r"no column view_score.*loss\.attention=trained"):
+        pooled(table, "attention")

@@ -80,9 +80,10 @@ def compare(
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsvitError("The same run is named twice. Name different runs.")
     opened = open_all(paths, settings.positive, columns)
-    units = units_to_use(opened[0], part(settings, UnitSettings))
-    opened = [at_units(one, units) for one in opened]
     names = names_of(opened, paths, settings.names)
+    units = [units_to_use(one, part(settings, UnitSettings)) for one in opened]
+    _refuse_other_units(units, names)
+    opened = [at_units(one, own) for one, own in zip(opened, units, strict=True)]
     folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
     output = OutputFolder(folder, "a comparison", files=FILES)
     output.refuse_other_files()
@@ -94,6 +95,18 @@ def compare(
         write_text(folder / "compare.tex", doc.latex_tables(document))
         write_text(folder / "compare.html", doc.html_page(document))
     return record, folder
+
+
+def _refuse_other_units(units: Sequence[UnitSettings], names: Sequence[str]) -> None:
+    """Raise UsvitError unless all runs have rows of one kind; each may pool its images in its own way."""
+    for own, name in zip(units[1:], names[1:], strict=True):
+        stated = [(one.unit or "image", one.unit_labels) for one in (units[0], own)]
+        if stated[0] != stated[1]:
+            (first, rule), (other, other_rule) = stated
+            raise UsvitError(
+                f"{names[0]} has figures of {first}s (labels: {rule}), and {name} of {other}s (labels: {other_rule}). "
+                "Pass --unit to compare both at one unit."
+            )
 
 
 def _roc(opened: Sequence[Predictions], record: CompareRecord) -> doc.Plot:
