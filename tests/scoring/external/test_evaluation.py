@@ -137,13 +137,14 @@ def test_patients_are_rolled_up_as_usvit_evaluate_does(home, labels, measured, h
 def test_what_is_judged_is_the_mean_that_the_tables_show(with_rows, unit, table):
     folder, labels = with_rows(lambda rows: rows.drop(rows.index[2::4]).drop(rows.index[3::8]), frames=2, n_patients=20)
     _, found = evaluate_scores(folder, labels, unit=unit)
-    shown = pd.read_csv(folder / f"{table}.csv").set_index(f"{unit}_id")["mean_calibrated_malignant"]
+    name = {"file": "item_id", "exam": "study_id"}.get(unit, "patient_id")
+    shown = pd.read_csv(folder / f"{table}.csv").set_index(name)["mean_calibrated_malignant"]
     own = found.table.set_index("patient_id" if unit == "patient" else "image_id")["calibrated"]
     assert len(own) == len(shown)
     np.testing.assert_allclose(own, shown[own.index], rtol=0, atol=1e-8)
 
 
-def test_items_count_their_frames_once(home, labels):
+def test_files_count_their_frames_once(home, labels):
     metrics, _ = evaluated(home / "scores", labels, unit="file")
     assert (metrics["n_images"], metrics["n_groups"]) == (80, 40)
     assert metrics["external"]["failures"]["share"]["value"] == pytest.approx(3 / 83)
