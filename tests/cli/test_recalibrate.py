@@ -47,7 +47,7 @@ def test_an_external_test_prints_its_frozen_threshold_failures_and_files(usvit, 
         "evaluate", home / "scores", "--labels", home / "labels.csv", "--out", tmp_path / "out", "--unit", "patient"
     )
     assert answer.code == 0, answer.err
-    assert "40 images in 40 groups" in answer.out
+    assert "40 patients (80 images) in 40 groups" in answer.out
     for words in (
         "Frozen: threshold 0.4",
         "PPV",

@@ -22,8 +22,8 @@ def make_run(manifest=True):
         columns=["image_id", "label", "group_id", "exclude_reason"],
     ).assign(dataset="x")
     test = rows[rows["exclude_reason"].isna()]
-    run = Run(RunRecord.model_construct(), MetricsRecord.model_construct(), test, test, {}, {})
-    return run if not manifest else Run(run.record, run.metrics, test, test, {}, {}, manifest=rows)
+    run = Run(RunRecord.model_construct(), MetricsRecord.model_construct(), test, test, test, {}, {})
+    return run if not manifest else Run(run.record, run.metrics, test, test, test, {}, {}, manifest=rows)
 
 
 def test_the_clusters_are_those_of_the_audit_and_those_that_were_left_out_are_marked():

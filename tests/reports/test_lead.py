@@ -26,7 +26,8 @@ def make_run(kind="cv", folds=5, repeats=1, weights=None, unit="group", config=N
         }
     )
     metrics = MetricsRecord.model_construct(n_images=30, n_groups=20, folds=[SimpleNamespace()] * folds * repeats)
-    return Run(record, metrics, pd.DataFrame(), pd.DataFrame({"repeat": range(repeats)}), {}, {})
+    tested = pd.DataFrame()
+    return Run(record, metrics, tested, tested, pd.DataFrame({"repeat": range(repeats)}), {}, {})
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,16 @@ BOX_SPREAD, BOX_SIDE = 12, 0.12
 """A Doppler box is a thin coloured frame, often faint; its sides are at least this share of the image's sides."""
 FLOW_SPREAD, FLOW_AREA = 60, 50
 """Flow is strongly red or blue, in one patch of at least this many pixels."""
-_TINT_SHARE = 0.5
+TINT_SHARE = 0.5
 """With a larger share of coloured pixels, the whole picture is tinted and does not show Doppler."""
 SEAM_STEP, SEAM_RATIO, SEAM_ROWS = 12, 2.5, 0.65
 """Least grey-level step across a seam; least ratio to the median step; least share of rows with the step."""
 SEAM_PLACE, SEAM_DEPTH = (0.3, 0.7), 0.5
 """Columns in which a seam is searched, as shares of the width, and largest depth as a share of the height; deep rows
 are often dark everywhere."""
-_SEAM_MIN_SIDE = 200
+SEAM_MIN_SIDE = 200
 """Pixels. Images with a shorter side are not examined, because their shadows have edges as sharp as a seam."""
-_BLANK_RANGE = 24
+BLANK_RANGE = 24
 """Least number of grey levels between the 1st and the 99th percentile of an image that is not blank."""
 BORDER_LEVELS, BORDER_FLAT, BORDER_SHARE = 3, 0.95, 0.1
 """A row or column belongs to a flat border if the second number, as a share of it, is within the first number of grey
@@ -57,7 +57,7 @@ def has_doppler(image: UInt8 | Look) -> bool:
     look = Look.at(image)
     spread = look.spread
     coloured, share = _share(spread, BOX_SPREAD)
-    if not 0 < share <= _TINT_SHARE:
+    if not 0 < share <= TINT_SHARE:
         return False
     height, width = spread.shape
     across = cv2.erode(coloured, np.ones((1, max(3, round(BOX_SIDE * width))), np.uint8), borderValue=0)
@@ -83,7 +83,7 @@ def is_dual_view(image: UInt8 | Look) -> bool:
     """
     grey = Look.at(image).grey
     height, width = grey.shape
-    if min(height, width) < _SEAM_MIN_SIDE:
+    if min(height, width) < SEAM_MIN_SIDE:
         return False
     # A median filter removes thin lines (frames, calipers) and keeps the jump. It needs two more rows below.
     rows = round(SEAM_DEPTH * height)
@@ -96,7 +96,7 @@ def is_dual_view(image: UInt8 | Look) -> bool:
 
 
 def is_blank(image: UInt8 | Look) -> bool:
-    """Return whether the image is blank, that is, its grey levels span less than ``_BLANK_RANGE``.
+    """Return whether the image is blank, that is, its grey levels span less than ``BLANK_RANGE``.
 
     Args:
         image: (H, W, 3) uint8, or a ``Look`` at it.
@@ -104,7 +104,7 @@ def is_blank(image: UInt8 | Look) -> bool:
     every_other = np.ascontiguousarray(Look.at(image).grey[::2, ::2])
     counts = cv2.calcHist([every_other], [0], None, [256], [0, 256]).ravel().astype(np.int64)
     ordered = np.repeat(np.arange(256, dtype=np.uint8), counts)
-    return bool(_quantile(ordered, 0.99) - _quantile(ordered, 0.01) < _BLANK_RANGE)
+    return bool(_quantile(ordered, 0.99) - _quantile(ordered, 0.01) < BLANK_RANGE)
 
 
 def has_letterbox(image: UInt8 | Look) -> bool:

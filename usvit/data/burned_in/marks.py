@@ -3,7 +3,7 @@
 Scanners draw them as flat, bright strokes with sharp edges, unlike speckle. Letters are not recognised: it is enough to
 know that something was written, since a model can learn from that.
 
-Lengths are in pixels of an image whose shorter side is at most ``_REFERENCE_SIDE``; they grow with larger images.
+Lengths are in pixels of an image whose shorter side is at most ``REFERENCE_SIDE``; they grow with larger images.
 """
 
 from collections.abc import Iterator
@@ -18,35 +18,35 @@ from usvit.data.io import UInt8
 
 _SQUARE = np.ones((3, 3), np.uint8)
 
-_REFERENCE_SIDE = 600
-_CROSS_ARM = 4
+REFERENCE_SIDE = 600
+CROSS_ARM = 4
 """Pixels from the centre of a caliper's cross to the end of its shortest arm."""
-_CROSS_CORNER = 3
+CROSS_CORNER = 3
 """Pixels from the centre, along both axes, to the places without ink; strokes are thinner than twice this."""
-_CROSS_INK = 120
+CROSS_INK = 120
 """Least grey level of a cross, of 255."""
-_CROSS_STEP = 30
+CROSS_STEP = 30
 """Least difference between the darkest pixel of a cross and the brightest of its four corners."""
-_CROSS_SPREAD = 45
+CROSS_SPREAD = 45
 """Largest difference between the pixels of a cross: ink is flat, but crossing bright tissue is not."""
-_MIN_CROSSES = 2
+MIN_CROSSES = 2
 """Calipers come in pairs; a single cross may be a letter."""
 
 STROKE = 9
 """Pixels. Strokes of letters are thinner, so that an opening with a square of this side removes them."""
-_LETTER_STEPS = (60, 80)
+LETTER_STEPS = (60, 80)
 """Thresholds of the brightness of letters above their surroundings, of 255; the second is for bright tissue behind
 them."""
-_LETTER_HEIGHT = (6, 36)
+LETTER_HEIGHT = (6, 36)
 """Smallest and largest height of a letter in pixels."""
-_LETTER_WIDTH = 1.6
+LETTER_WIDTH = 1.6
 """Largest width of a letter in heights."""
-_LETTER_FLAT_SHARE = 0.4
+LETTER_FLAT_SHARE = 0.4
 """Least share of a letter's pixels that are about as bright as its bright level, or brighter."""
 LETTER_FLATNESS, LETTER_SOFTNESS = 15, 0.25
 """Largest difference from the bright level, in grey levels and as a share of the contrast; the larger one counts, since
 scaled letters have soft edges."""
-_LETTER_CONTRAST = 50
+LETTER_CONTRAST = 50
 """Least difference between the bright level of a letter and the median of its surroundings."""
 WORD_GAP, WORD_BASE, WORD_HEIGHT, WORD_TONE = 1.0, 0.25, 0.6, 25
 """Two letters form a word if their gap is at most ``WORD_GAP`` heights, their baselines differ by at most ``WORD_BASE``
@@ -95,14 +95,14 @@ class Look:
     def words(self) -> NDArray[np.float64]:
         """(n, 4) left, top, width, height in pixels of letters of words (``has_text``); a letter may occur twice."""
         found = [np.empty((0, 4))]
-        for _, ink in strokes_in(self.grey, round(STROKE * scale_of(self.grey)), _LETTER_STEPS):
+        for _, ink in strokes_in(self.grey, round(STROKE * scale_of(self.grey)), LETTER_STEPS):
             letters = letters_in(self.grey, ink, self.upright)
             found.append(letters[_in_word(letters), :4])
         return np.concatenate(found)
 
 
 def has_calipers(image: UInt8 | Look) -> bool:
-    """Return whether there are measuring marks: ``_MIN_CROSSES`` flat bright crosses, all upright (+) or all oblique
+    """Return whether there are measuring marks: ``MIN_CROSSES`` flat bright crosses, all upright (+) or all oblique
     (x).
 
     On BUSI (780 images), 123 of the 125 flagged images had calipers; in a random sample of 144, all 19 images with
@@ -113,7 +113,7 @@ def has_calipers(image: UInt8 | Look) -> bool:
         image: (H, W, 3) uint8, or a ``Look`` at it.
     """
     look = Look.at(image)
-    return len(look.upright) >= _MIN_CROSSES or len(crosses(look.grey, oblique=True)) >= _MIN_CROSSES
+    return len(look.upright) >= MIN_CROSSES or len(crosses(look.grey, oblique=True)) >= MIN_CROSSES
 
 
 def has_text(image: UInt8 | Look) -> bool:
@@ -140,9 +140,9 @@ def mark_boxes(image: UInt8 | Look) -> NDArray[np.int64]:
     look = Look.at(image)
     left, top, width, height = look.words.T
     boxes = [np.column_stack([left, top, left + width, top + height])]
-    arm = _CROSS_ARM * scale_of(look.grey) + 1
+    arm = CROSS_ARM * scale_of(look.grey) + 1
     for centres in (look.upright, crosses(look.grey, oblique=True)):
-        if len(centres) >= _MIN_CROSSES:
+        if len(centres) >= MIN_CROSSES:
             boxes.append(np.column_stack([centres - arm, centres + arm]))
     return np.rint(np.concatenate(boxes)).astype(np.int64)
 
@@ -161,7 +161,7 @@ def crosses(grey: UInt8, *, oblique: bool) -> NDArray[np.float64]:
         (n, 2) x and y in pixels.
     """
     scale = scale_of(grey)
-    arm, corner = round(_CROSS_ARM * scale), round(_CROSS_CORNER * scale)
+    arm, corner = round(CROSS_ARM * scale), round(CROSS_CORNER * scale)
     if oblique:
         stroke = np.eye(2 * (arm - 1) + 1, dtype=np.uint8)  # about as long as an upright stroke
         strokes = [stroke, np.ascontiguousarray(stroke[::-1])]
@@ -177,8 +177,8 @@ def crosses(grey: UInt8, *, oblique: bool) -> NDArray[np.float64]:
     places = [padded[corner + y : corner + y + height, corner + x : corner + x + width] for y, x in between]
     corners = cv2.max(cv2.max(places[0], places[1]), cv2.max(places[2], places[3]))
     # 8-bit differences saturate at 0, as needed here.
-    found = (darkest >= _CROSS_INK) & (cv2.subtract(darkest, corners) >= _CROSS_STEP)
-    found &= cv2.subtract(brightest, darkest) <= _CROSS_SPREAD
+    found = (darkest >= CROSS_INK) & (cv2.subtract(darkest, corners) >= CROSS_STEP)
+    found &= cv2.subtract(brightest, darkest) <= CROSS_SPREAD
     if not found.any():
         return np.empty((0, 2))
     return np.asarray(components(found.astype(np.uint8))[2][1:])
@@ -198,10 +198,10 @@ def letters_in(
     ink: UInt8,
     crosses: NDArray[np.float64],
     *,
-    contrast: float = _LETTER_CONTRAST,
+    contrast: float = LETTER_CONTRAST,
     softness: float = LETTER_SOFTNESS,
     flatness: float = LETTER_FLATNESS,
-    flat_share: float = _LETTER_FLAT_SHARE,
+    flat_share: float = LETTER_FLAT_SHARE,
 ) -> NDArray[np.float64]:
     """Find marks that could be letters.
 
@@ -218,11 +218,11 @@ def letters_in(
         (n, 5) left, top, width, height in pixels, and bright level of each mark.
     """
     scale = scale_of(grey)
-    low, high = (height * scale for height in _LETTER_HEIGHT)
+    low, high = (height * scale for height in LETTER_HEIGHT)
     letters = []
     for outline in outlines(ink):
         left, top, width, height = cv2.boundingRect(outline)
-        if not (low <= height <= high and 2 <= width <= _LETTER_WIDTH * height):
+        if not (low <= height <= high and 2 <= width <= LETTER_WIDTH * height):
             continue
         if ((crosses >= (left, top)) & (crosses <= (left + width, top + height))).all(axis=1).any():
             continue
@@ -285,4 +285,4 @@ def strokes_in(grey: UInt8, side: int, steps: tuple[int, ...]) -> Iterator[tuple
 
 def scale_of(grey: UInt8) -> float:
     """Return the factor by which lengths in this image exceed those of the constants; at least 1."""
-    return max(1.0, min(grey.shape) / _REFERENCE_SIDE)
+    return max(1.0, min(grey.shape) / REFERENCE_SIDE)
