@@ -45,6 +45,7 @@ def plant(folder: Path, kind: str) -> Path:
             tags = {
                 "PatientName": "Muster^Erika",
                 "AccessionNumber": "ACC-77",
+                "StudyInstanceUID": f"1.2.840.98.{number}",
                 "SOPInstanceUID": f"1.2.840.99.{number}",
             }
             write_dicom(folder / f"{name(number)}.dcm", pixels, PatientID=patient(number), **tags)
