@@ -72,10 +72,10 @@ def test_an_external_test_prints_its_frozen_threshold_failures_and_files(usvit, 
         (("--labels", "labels.csv", "--map", "x"), "pass WORD=CLASS"),
         (("--labels", "labels.csv", "--map", "x=benign", "--map", "x=malignant"), "'x' twice"),
         (("--labels", "labels.csv", "--unit", "nodule"), "Unknown unit 'nodule'"),
-        (("--labels", "labels.csv", "--unit", "item", "--roll-up", "median"), "Unknown roll-up 'median'"),
+        (("--labels", "labels.csv", "--unit", "file", "--pooling", "median"), "Unknown pooling 'median'"),
         (("--labels", "labels.csv", "--calibration", "nowhere.json"), "usvit recalibrate writes such a file"),
         (("--labels", "labels.csv", "--by", "path"), "a column of original ids"),
-        (("--unit", "patient"), "--unit cannot be used without --labels"),
+        (("--unit", "patient"), "is a scored set: give the labels of its images with --labels"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(usvit, home, monkeypatch, options, said):

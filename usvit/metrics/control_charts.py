@@ -130,7 +130,7 @@ def control_chart(
     if not all(0 < rate < 1 for rate in rates):
         raise ValueError("a rate is not in (0, 1)")
     rising = np.asarray(upward, dtype=bool)
-    source = _Resampled.of(_steadied(baseline, np.asarray(steady, dtype=np.float64)))
+    source = _BaselineSums.of(_steadied(baseline, np.asarray(steady, dtype=np.float64)))
     rng = np.random.default_rng([seed, 0x77])
     n = int(np.clip(np.ceil(2 * _TAIL / min(rates, default=1.0)), N_HISTORIES, _MOST_HISTORIES))
     reference = source.draw(source.n_patients, n, rng).means
@@ -180,7 +180,7 @@ class _DrawnSums:
 
 
 @dataclass(frozen=True)
-class _Resampled:
+class _BaselineSums:
     """A baseline from which patients are drawn, with the variances (Q,) between and within its patients."""
 
     sums: PatientSums
@@ -189,7 +189,7 @@ class _Resampled:
     within: Float
 
     @classmethod
-    def of(cls, sums: PatientSums) -> "_Resampled":
+    def of(cls, sums: PatientSums) -> "_BaselineSums":
         m, total = sums.images, sums.images.sum(axis=0)
         n_groups, means = (m > 0).sum(axis=0), sums.means
         inside = np.maximum(sums.squares.sum(axis=0) - _filled(_ratio(sums.total**2, m)).sum(axis=0), 0)
