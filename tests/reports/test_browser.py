@@ -57,8 +57,8 @@ def test_the_numbers_are_on_the_page_and_nothing_runs_over_its_edge(visit, repor
         f"{metrics['mean_sd']['accuracy']['sd']:.3f}",
     ]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    # The folds' strip, five curves, two of abstention, and five losses.
-    assert page.locator("svg[role=img]").count() == 13
+    # The flow, the folds' strip, five curves, two of abstention, and five losses.
+    assert page.locator("svg[role=img]").count() == 14
     assert page.get_by_role("img", name="ROC curves, one for each of 3 classes").is_visible()
 
 
