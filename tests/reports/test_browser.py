@@ -110,7 +110,7 @@ def test_curves_lie_inside_their_figures(visit, report):
 
 def test_a_hold_out_is_shown_too(visit, tmp_path):
     page = visit(write_report(fake_run(tmp_path / "run", kind="train")), 400)
-    assert page.locator("svg[role=img]").count() == 8
+    assert page.locator("svg[role=img]").count() == 9
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
