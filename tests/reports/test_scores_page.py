@@ -74,7 +74,7 @@ def test_the_counts_are_told_first_and_nothing_runs_over_the_edge(visit, page_fi
     assert f"{summary['frames_unusual']} unusual" in " ".join(head.split())
     assert "9 files with failures" in " ".join(head.split())
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator("svg[role=img]").count() == 3
+    assert page.locator("svg[role=img]").count() == 4
     ink, paper = page.evaluate(
         "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
     )
@@ -253,7 +253,7 @@ def test_a_reader_with_no_script_is_sent_to_the_tables(visit, page_file):
     page = visit(page_file, javascript=False)
     assert "The same rows are in scores.csv" in page.inner_text("#images")
     assert not page.locator("#images table.rows").is_visible()
-    assert page.locator("svg[role=img]").count() == 3
+    assert page.locator("svg[role=img]").count() == 4
 
 
 def test_an_abstaining_job_and_one_without_threshold_say_so(visit, tmp_path):

@@ -37,6 +37,7 @@ def test_figures_are_files_for_a_paper_with_their_legend(written):
         "risk-coverage",
         "rule-out",
         "folds",
+        "flow-diagram",
         *(f"loss-{k}" for k in range(5)),
     }
     assert names == {f"{stem}.{suffix}" for stem in stems for suffix in ("svg", "pdf")}

@@ -62,7 +62,7 @@ def flow_plot(flow: Flow) -> Plot:
     ]
     first, last = flow.steps[0], flow.steps[-1]
     title = f"Flow diagram: {plural(first.n, 'image')} {first.what.lower()}, {last.n:,} {last.what.lower()}"
-    return Plot("flow", title, draw, tuple(legend) if len(legend) > 1 else ())
+    return Plot("flow-diagram", title, draw, tuple(legend) if len(legend) > 1 else ())
 
 
 def _rows(steps: Sequence[FlowStep]) -> list[tuple[list[str], list[str]]]:

@@ -35,6 +35,7 @@ ADVICE = {
     "damaged": "open it in a viewer; export it again without compression",
     "too_large": "inspect it separately, with care",
     "unsupported_syntax": "export it uncompressed or in another transfer syntax",
+    "unsupported_codec": "convert it to H.264 in MP4, or export it as multi-frame DICOM",
     "unsupported_pixels": "export it with 8 bits, as RGB or MONOCHROME2; convert a picture to PNG",
     "unknown_range": "save it with 8 bits",
     "several_frames": "save each picture as a file",
