@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from usvit.metrics.clustered import clustered_auc, clustered_difference
-from usvit.metrics.cross_validation import area_figure
+from usvit.metrics.fold_figures import area_figure
 from usvit.metrics.reader_areas import difference_to_mean, mean_auc, mean_of_fold
 
 

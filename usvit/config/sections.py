@@ -227,7 +227,7 @@ class LossConfig(Section):
     """Pool the views of a unit (``loss.vote``) by gated attention (Ilse et al. 2018). ``fitted``: on the outputs of the
     trained network; ``trained``: together with the network, whose loss is then that of units, not of images."""
     views: Annotated[int, Field(ge=1)] | None = 8
-    """``attention=trained``: views of a unit in one epoch at most, drawn anew in each; null: all."""
+    """``attention=trained``: views of a unit in one epoch at most, drawn again for each epoch; null: all."""
 
     @model_validator(mode="after")
     def _attention_has_units(self) -> "LossConfig":

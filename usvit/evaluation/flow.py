@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from usvit.data.datasets import UNIT_KEYS
 from usvit.evaluation.predictions import first_repeat
 from usvit.metrics.proportions import clustered_share
 from usvit.records import FlowStep, UnitPrevalence
 
 _Unit = Literal["image", "lesion", "patient"]
-UNIT_COLUMNS: dict[_Unit, str] = {"lesion": "lesion_id", "patient": "patient_id"}
-"""Unit -> column of a table of images that names it within a data set."""
+_COUNTED: tuple[_Unit, ...] = ("lesion", "patient")
 
 
 def flow_steps(table: pd.DataFrame, why: ArrayLike, *, found: str, kept: str, order: Sequence[str]) -> list[FlowStep]:
@@ -35,7 +35,7 @@ def flow_steps(table: pd.DataFrame, why: ArrayLike, *, found: str, kept: str, or
         [('found', 3, 2), ('blank', 2, 1), ('kept', 1, 1)]
     """
     reasons = np.asarray(why, dtype=object)
-    units = {unit: _keys(table, unit) for unit in UNIT_COLUMNS}
+    units = {unit: _keys(table, unit) for unit in _COUNTED}
     left = np.ones(len(table), bool)
 
     def counts() -> dict[str, int]:
@@ -71,7 +71,7 @@ def prevalence_by_unit(table: pd.DataFrame, positive: str) -> list[UnitPrevalenc
     rows = first_repeat(table[table["part"] == "test"])
     hits, group = (rows["label"] == positive).to_numpy(), rows["group_id"].to_numpy(object)
     found = [_prevalence("image", hits, group, 0)]
-    for unit in UNIT_COLUMNS:
+    for unit in _COUNTED:
         keys = _keys(rows, unit)
         if keys is None or not keys.notna().any():
             continue
@@ -94,7 +94,7 @@ def _prevalence(unit: _Unit, hits: np.ndarray, group: np.ndarray, without: int) 
 
 def _keys(table: pd.DataFrame, unit: _Unit) -> "pd.Series[str] | None":
     """Return the unit of each image, with its data set, missing without an id; None if the table names no unit."""
-    column = UNIT_COLUMNS[unit]
+    column = UNIT_KEYS[unit][-1]
     if column not in table:
         return None
     ids = table[column].where(table[column].notna() & (table[column] != ""))

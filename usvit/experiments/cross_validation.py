@@ -12,14 +12,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import lightning_fabric
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 import usvit.evaluation as evaluation
 import usvit.reports as reports
@@ -51,14 +50,13 @@ from usvit.experiments.model_metadata import (
 from usvit.experiments.parallel_folds import train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
 from usvit.experiments.training_units import TrainingUnits, view_scores, write_attention
+from usvit.experiments.validation import Validation
 from usvit.files import for_the_owner_alone, write_atomic, write_bytes, write_csv
-from usvit.metrics.basic import auc
 from usvit.models import WithMaskHead, lora_state, ood, statistics_of
 from usvit.progress import Progress
 from usvit.records import MetricsRecord, ModelMetadata, RunRecord, save_record
 from usvit.seeding import derive_seed
 from usvit.training import (
-    Figures,
     FitResult,
     HeadTraining,
     MaskedClassificationTask,
@@ -241,7 +239,7 @@ def _run_fold(
     def outputs_of(wrapped: Any, which: NDArray[np.int64]) -> NetworkOutputs:
         return predict(wrapped, fabric, subject.prepare, eval_batches(subject.store, which, _eval_size(setup)))
 
-    validation = _Validation(loss_fn, units, at["val"], lambda wrapped: outputs_of(wrapped, at["val"]))
+    validation = Validation(loss_fn, units, at["val"], lambda wrapped: outputs_of(wrapped, at["val"]))
     # Checkpoints hold the state of the random generators, so that a resumed training draws the same dropout masks.
     seed_everything(config.seed, "train", fold)
     checkpoint = folder / "state.pt"
@@ -342,57 +340,6 @@ def _statistics(setup: CrossValidationSetup, store: PixelStore, device: torch.de
 def _eval_size(setup: CrossValidationSetup) -> int:
     """Return the batch size of inference."""
     return setup.config.train.micro_batch or setup.config.train.batch_size
-
-
-class _Validation:
-    """Measures weighted loss, accuracy and macro one-vs-rest AUC on the validation split, and keeps the outputs.
-
-    Args:
-        loss_fn: The loss of the training.
-        units: The units of all images.
-        at: (n,) rows of the validation images.
-        outputs_of: Computes the outputs of the validation images with a wrapped network.
-    """
-
-    def __init__(
-        self,
-        loss_fn: WeightedCrossEntropy,
-        units: TrainingUnits,
-        at: NDArray[np.int64],
-        outputs_of: Callable[[Any], NetworkOutputs],
-    ):
-        self._loss_fn, self._units, self._at, self._outputs_of = loss_fn, units, at, outputs_of
-        self._votes = units.votes(at)
-        self._last: NetworkOutputs | None = None
-        self._best: NetworkOutputs | None = None
-
-    def __call__(self, wrapped: nn.Module) -> Figures:
-        self._last = self._outputs_of(wrapped)
-        logits, targets = self._units.measured(wrapped, self._last, self._at)
-        weights, labels = self._loss_fn.class_weights.cpu(), torch.from_numpy(targets)
-        reduction = "mean" if self._votes is None else "none"
-        loss = nn.functional.cross_entropy(
-            logits, labels, weights, reduction=reduction, label_smoothing=self._loss_fn.label_smoothing
-        )
-        if self._votes is not None:
-            votes = torch.from_numpy(self._votes)
-            loss = (loss * votes).sum() / (weights[labels] * votes).sum()
-        prob = logits.double().softmax(1).numpy()
-        areas = [auc(targets == k, prob[:, k]) for k in range(prob.shape[1])]
-        known = [area for area in areas if area is not None]
-        return {
-            "val_loss": float(loss) if torch.isfinite(loss) else None,
-            "val_accuracy": float((prob.argmax(1) == targets).mean()),
-            "val_auc": float(np.mean(known)) if known else None,
-        }
-
-    def keep(self) -> None:
-        """Keep the outputs of the last evaluation as those of the best one."""
-        self._best = self._last
-
-    def outputs(self, keep: Literal["best", "last"]) -> NetworkOutputs | None:
-        """Return the outputs of the weights that the training kept; None if an earlier process evaluated them."""
-        return self._best if keep == "best" else self._last
 
 
 def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:

@@ -32,7 +32,7 @@ from usvit.data.splits import (
     unrecorded,
 )
 from usvit.data.transforms import Preprocessing
-from usvit.data.units import unit_codes
+from usvit.data.unit_numbers import unit_codes
 from usvit.errors import LeakageError, UsvitError
 from usvit.evaluation import refuse_missing_units
 from usvit.experiments.base import adapt, in_runs, model_record, new_model_with_report, new_record

@@ -15,7 +15,7 @@ from torch import nn
 
 from usvit.config.sections import LossConfig
 from usvit.data.loading import UnitsOfRows
-from usvit.data.units import unit_codes, unit_targets, votes_of
+from usvit.data.unit_numbers import unit_codes, unit_targets, votes_of
 from usvit.errors import UsvitError
 from usvit.files import write_bytes
 from usvit.models import ATTENTION_FILE, ViewAttention, WithViewAttention, pooled_views

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from usvit.errors import UsvitError
 from usvit.models.mask_decoder import MaskDecoder
+from usvit.models.training_addition import TrainingAddition
 
 _FINEST_STRIDE = 8
 """Smallest stride of the feature maps that are decoded: at 128 pixels a map of 16 x 16."""
@@ -20,7 +21,7 @@ DICE_WEIGHT = 0.5
 """Weight of the Dice loss beside the cross-entropy; a small lesion hardly changes the latter. Ours."""
 
 
-class WithMaskHead(nn.Module):
+class WithMaskHead(TrainingAddition):
     """A classifier with a decoder of lesion masks (``MaskDecoder``).
 
     In training mode, ``forward`` returns the logits, (B, K), and the logits of the mask, (B, h, w). In evaluation mode
@@ -37,8 +38,7 @@ class WithMaskHead(nn.Module):
     """
 
     def __init__(self, network: nn.Module, image_size: int, name: str):
-        super().__init__()
-        self.network = network
+        super().__init__(network)
         self.levels: list[int] = []
         self.decoder: MaskDecoder | None = None
         if not hasattr(network, "forward_with_mask"):
@@ -55,16 +55,6 @@ class WithMaskHead(nn.Module):
             images, indices=self.levels
         )  # maps: (B, C_i, h_i, w_i), finest first
         return network.forward_head(last), self.decoder(maps)
-
-    @property
-    def hidden(self) -> nn.Module | None:
-        """The hidden layer of the network's head, if it has one (``usvit.models.trainable.head_parts``)."""
-        return getattr(self.network, "hidden", None)
-
-    def get_classifier(self) -> nn.Module:
-        """Return the classifier of the network, as timm's networks do."""
-        found: nn.Module = self.network.get_classifier()  # type: ignore[operator]
-        return found
 
 
 def mask_loss(logits: Tensor, lesions: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from usvit.models.features import logits_and_features, vectors
+from usvit.models.training_addition import TrainingAddition
 
 ATTENTION_FILE = "attention.safetensors"
 _HIDDEN = 64
@@ -44,7 +45,7 @@ class ViewAttention(nn.Module):
         return scores[:, 0].float()
 
 
-class WithViewAttention(nn.Module):
+class WithViewAttention(TrainingAddition):
     """A classifier with attention over views.
 
     In training mode, ``forward`` returns the logits of the images, (B, K), and their scores, (B,). In evaluation mode
@@ -57,8 +58,8 @@ class WithViewAttention(nn.Module):
     """
 
     def __init__(self, network: nn.Module, width: int, *, on_features: bool):
-        super().__init__()
-        self.network, self.on_features = network, on_features
+        super().__init__(network)
+        self.on_features = on_features
         self.attention = ViewAttention(width)
 
     def forward(self, inputs: Tensor) -> Any:
@@ -74,16 +75,6 @@ class WithViewAttention(nn.Module):
         logits, features = logits_and_features(self.network, inputs)
         assert features is not None, "attention needs the input of the classifier"
         return logits, features
-
-    @property
-    def hidden(self) -> nn.Module | None:
-        """The hidden layer of the network's head, if it has one (``usvit.models.trainable.head_parts``)."""
-        return getattr(self.network, "hidden", None)
-
-    def get_classifier(self) -> nn.Module:
-        """Return the classifier of the network, as timm's networks do."""
-        found: nn.Module = self.network.get_classifier()  # type: ignore[operator]
-        return found
 
 
 def pooled_views(logits: Tensor, scores: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from usvit.data.io.bad_image import BadImage, refuse_size
-from usvit.data.io.dicom.codestream import END, read_codestream
+from usvit.data.io.codestream import END, read_codestream
 from usvit.data.io.formats import PictureFormat
 from usvit.data.io.grey_levels import DeepFrame
 from usvit.data.io.pnm import decode_pnm

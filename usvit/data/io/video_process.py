@@ -16,7 +16,7 @@ from typing import Any, cast
 import cv2
 
 from usvit.data.io.bad_image import BadImage, refuse_size
-from usvit.data.io.dicom.codestream import read_codestream
+from usvit.data.io.codestream import read_codestream
 from usvit.data.io.types import UInt8
 
 _MPEG_HEADERS = (rb"\0\0\x01\xb3(.{3})", rb"\0\0\x01\xb5([\x10-\x1f].)")

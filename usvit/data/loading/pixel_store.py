@@ -165,7 +165,7 @@ class UnitsOfRows:
     """(n,) number of the unit of each image. The views of a unit then follow each other in the order of an epoch, and
     batches have the key ``units``."""
     views: int | None = None
-    """Views of a unit in an epoch at most, drawn anew in each epoch; None for all. For ``numbers`` alone."""
+    """Views of a unit in an epoch at most, drawn again for each epoch; None for all. For ``numbers`` alone."""
     votes: NDArray[np.float32] | None = None
     """(n,) weight of each image, which batches have under the key ``votes``."""
 

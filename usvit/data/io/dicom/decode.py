@@ -17,7 +17,7 @@ from pydicom.encaps import encapsulate
 from pydicom.pixels import get_decoder
 
 from usvit.data.io.bad_image import BadImage
-from usvit.data.io.dicom.codestream import Codestream, bare_jpeg, read_codestream
+from usvit.data.io.codestream import Codestream, bare_jpeg, read_codestream
 from usvit.data.io.dicom.fragments import Fragment, find_frames, read_frame
 from usvit.data.io.dicom.header import Header, PixelElement
 from usvit.data.io.dicom.layout import WAVELET, YBR, Layout

@@ -4,8 +4,8 @@ import struct
 from dataclasses import dataclass
 
 from usvit.data.io.bad_image import BadImage
+from usvit.data.io.codestream import END
 from usvit.data.io.dicom.byte_stream import ByteStream
-from usvit.data.io.dicom.codestream import END
 from usvit.data.io.dicom.header import Header, PixelElement
 
 _ITEM, _DELIMITER = b"\xfe\xff\x00\xe0", b"\xfe\xff\xdd\xe0"

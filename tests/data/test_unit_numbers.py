@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from usvit.data.units import unit_codes, unit_targets, votes_of
+from usvit.data.unit_numbers import unit_codes, unit_targets, votes_of
 from usvit.errors import UsvitError
 
 
@@ -15,7 +15,7 @@ def rows(**columns):
 
 def test_images_with_one_patient_have_one_number_and_others_their_own():
     table = rows(patient_id=["a", None, "b", "a", None])
-    assert unit_codes(table, "patient").tolist() == [0, 1, 2, 0, 3]
+    assert unit_codes(table, "patient").tolist() == [0, 2, 1, 0, 3]
 
 
 def test_patients_of_two_data_sets_with_one_name_are_two():

@@ -12,7 +12,7 @@ from usvit.errors import UsvitError
 def unit_codes(rows: pd.DataFrame, unit: Unit) -> NDArray[np.int64]:
     """Return the (n,) number of the unit of each image, from 0 in the order of the rows.
 
-    An image without an id of the unit is a unit of its own.
+    An image without an id of the unit is a unit of its own, with a number above all others.
 
     Args:
         rows: n rows of a manifest or of predictions.
@@ -27,6 +27,8 @@ def unit_codes(rows: pd.DataFrame, unit: Unit) -> NDArray[np.int64]:
         >>> unit_codes(rows, "patient").tolist()
         [0, 1, 0]
     """
+    if unit == "image":
+        return np.arange(len(rows), dtype=np.int64)
     keys = list(UNIT_KEYS[unit])
     absent = [name for name in keys if name not in rows or rows[name].isna().all()]
     if absent:
@@ -34,13 +36,10 @@ def unit_codes(rows: pd.DataFrame, unit: Unit) -> NDArray[np.int64]:
             f"The unit '{unit}' needs a column {absent[0]}, which no image of this run has. Choose another unit, or "
             "add the column to the table of the images."
         )
-    known = rows[keys].notna().all(axis=1).to_numpy()
-    names = [
-        (True, *row) if there else (False, place)
-        for place, (there, row) in enumerate(zip(known, rows[keys].itertuples(index=False, name=None), strict=True))
-    ]
-    codes, _ = pd.factorize(np.fromiter(names, dtype=object, count=len(names)))
-    return codes.astype(np.int64)
+    codes = rows.groupby(keys, sort=False).ngroup().fillna(-1).to_numpy().astype(np.int64)
+    alone = codes == -1  # without an id
+    codes[alone] = codes.max(initial=-1) + 1 + np.arange(alone.sum())
+    return codes
 
 
 def unit_targets(targets: NDArray[np.int64], units: NDArray[np.int64], positive: int) -> NDArray[np.int64]:
