@@ -7,16 +7,14 @@ from typing import Annotated
 import typer
 
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
+from usvit.upstream.config.study import ChoiceSettings
 
 
+@takes_options()
 def best(
     study: Annotated[Path, typer.Argument(help="Folder of a finished study.", metavar="STUDY")],
-    figure: Annotated[
-        str, typer.Option(help="auc, auc_macro_ovr, accuracy, balanced_accuracy or brier.", metavar="FIGURE")
-    ] = "auc",
-    ensembles: Annotated[
-        int, typer.Option(min=1, help="Let means of the best 2 to K runs compete, too.", metavar="K")
-    ] = 1,
+    settings: ChoiceSettings,
     json_: o.Json = False,
 ) -> None:
     """Pick the winner of a study by the one-standard-error rule, with the figure of a nested choice.
@@ -27,7 +25,7 @@ def best(
     from usvit.documents import terminal_text
     from usvit.upstream.studies import best_document, best_of_study
 
-    record = best_of_study(study, figure=figure, ensembles=ensembles)
+    record = best_of_study(study, settings=settings)
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
     else:

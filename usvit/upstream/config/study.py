@@ -1,4 +1,4 @@
-"""Settings of studies and of measurements of shift: what is changed, and how the runs are executed."""
+"""Settings of studies, of the choice of their winner, and of measurements of shift."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,3 +90,13 @@ class ShiftSettings(TrainingArguments):
     """``sequential``, or ``ray``, which starts as many trainings at once as CPUs allow."""
     cpus: Annotated[int | None, Field(ge=1)] = None
     """Number of CPU threads of each training. (default: PyTorch's choice)"""
+
+
+class ChoiceSettings(Section):
+    """Settings of the choice of a study's winner."""
+
+    figure: Annotated[str, Option(metavar="FIGURE")] = "auc"
+    """``auc`` (positive class against the rest), ``auc_macro_ovr``, ``accuracy``, ``balanced_accuracy`` or
+    ``brier``."""
+    ensembles: Annotated[int, Field(ge=1), Option(metavar="K")] = 1
+    """Let means of the best 2 to K candidates compete, too; 1 for none."""

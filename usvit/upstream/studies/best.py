@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import usvit
-from usvit.arguments import checked_arguments
+from usvit.config.keywords import takes_settings
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation import CandidateScores, Members
@@ -14,6 +14,7 @@ from usvit.figure_table import BY_KEY, HEADLINE
 from usvit.metrics.fold_figures import FoldFigure
 from usvit.metrics.nested_choice import CandidateChoice, NestedChoice, nested_choice, one_standard_error
 from usvit.records import load_record, save_record
+from usvit.upstream.config.study import ChoiceSettings
 from usvit.upstream.records.best import ApparentBest, BestCandidate, BestFold, BestRecord, BestValidation, BestWinner
 from usvit.upstream.records.study import StudyRecord
 from usvit.upstream.studies.candidates import StudyCandidate, find_candidates
@@ -35,8 +36,8 @@ class _Option:
     """The same when those of each fold choose them."""
 
 
-@checked_arguments
-def best_of_study(study: str | Path, *, figure: str = "auc", ensembles: int = 1) -> BestRecord:
+@takes_settings
+def best_of_study(study: str | Path, settings: ChoiceSettings) -> BestRecord:
     """Choose the winner among the finished runs of a study, with an honest figure of the choice.
 
     The figure to report is ``nested``: in each fold, the candidate is chosen on the inner validation images of this
@@ -47,9 +48,7 @@ def best_of_study(study: str | Path, *, figure: str = "auc", ensembles: int = 1)
 
     Args:
         study: Folder of a study, or the name of one in ``studies``. Seeds with different folds count as repeats.
-        figure: ``auc`` (positive class against the rest), ``auc_macro_ovr``, ``accuracy``, ``balanced_accuracy`` or
-            ``brier``.
-        ensembles: Largest number of best candidates whose mean is a candidate, too; 1 for none.
+        settings: See ``ChoiceSettings``.
 
     Returns:
         The content of ``best.json``, which is written into the folder of the study.
@@ -67,10 +66,9 @@ def best_of_study(study: str | Path, *, figure: str = "auc", ensembles: int = 1)
         >>> best.commands[-1].startswith("usvit score --model studies/small/runs/phantom-timm-test_")
         True
     """
+    figure, ensembles = settings.figure, settings.ensembles
     if figure not in FIGURES:
         raise unknown("figure", figure, FIGURES)
-    if ensembles < 1:
-        raise UsvitError(f"ensembles is {ensembles}. Pass the largest number of members of a mean, from 1 (none) on.")
     folder = _folder_of(study)
     record = load_record(folder / "study.json", StudyRecord)
     candidates, left_out = find_candidates(folder, record)
