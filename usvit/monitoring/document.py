@@ -63,7 +63,8 @@ def _lead(record: WatchRecord) -> list[doc.Block]:
         blocks.append(doc.Listing(shown))
     blocks.append(
         doc.Paragraph(
-            f"If nothing changes, {record.false_alarms:g} false alarm(s) a year are expected over all charts: "
+            f"If nothing changes, {record.false_alarms:g} false {'alarm is' if record.false_alarms == 1 else 'alarms are'} "
+            "expected in a year over all charts: "
             f"{100 * record.rate:.2g} % of the {record.every}s have one."
         )
     )
