@@ -83,7 +83,7 @@ HEADLINE = tuple(sorted((row for row in FIGURES if row.headline), key=lambda row
 COMPARED = tuple(row for row in HEADLINE if row.page)
 """Those of the headline that a comparison shows of each run."""
 BY_PATIENT = tuple(row for row in COMPARED if not row.over_classes)
-"""Those that the results by patient show."""
+"""Those that the results by patient and the remarks on subgroups show."""
 
 
 def main_table(n_classes: int) -> list[_FigureRow]:

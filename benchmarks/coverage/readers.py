@@ -30,7 +30,7 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Readers(Row):
-    """Patients, how many of them are positive, and whether difficult patients were imaged more often."""
+    """Patients, how many of them are expected to be positive, and whether difficult ones were imaged more often."""
 
     patients: int
     positives: int
@@ -48,7 +48,7 @@ class Readers(Row):
         """Draw labels, patients, two readers' categories and the model's scores of n images."""
         images, deviation = uneven_patients(rng, self.patients, informative=INFORMATIVE * self.informative)
         patient = np.repeat(np.arange(self.patients), images)
-        cancer = (np.arange(self.patients) < self.positives)[patient]
+        cancer = (rng.random(self.patients) < self.positives / self.patients)[patient]
         n, own = len(patient), np.sqrt(PATIENT) * deviation[patient]
         image = rng.normal(size=n)
 

@@ -61,10 +61,10 @@ def _lead(record: WatchRecord) -> list[doc.Block]:
     shown = [*record.reasons[:_MOST_REASONS], *([f"and {left} more, in the tables below"] if left > 0 else [])]
     if shown:
         blocks.append(doc.Listing(shown))
+    expected = f"{record.false_alarms:g} false {'alarm is' if record.false_alarms == 1 else 'alarms are'}"
     blocks.append(
         doc.Paragraph(
-            f"If nothing changes, {record.false_alarms:g} false {'alarm is' if record.false_alarms == 1 else 'alarms are'} "
-            "expected in a year over all charts: "
+            f"If nothing changes, {expected} expected in a year over all charts: "
             f"{100 * record.rate:.2g} % of the {record.every}s have one."
         )
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from usvit.estimate import Estimate
-from usvit.figure_table import COMPARED
+from usvit.figure_table import BY_PATIENT, COMPARED
 from usvit.records import MetricsRecord
 from usvit.reports.patients import patient_figures
 from usvit.wording import listed
@@ -50,9 +50,10 @@ def class_remarks(metrics: MetricsRecord) -> list[str]:
     """Return the remarks on the figures of each class; their numbers of groups are in the warnings of the run."""
     return remarks(
         (
-            (f"{HEADLINE[key]}, {name}", metrics.pooled.figure(key, name))
+            (f"{row.in_sentence}, {name}", metrics.pooled.figure(row.key, name))
             for name in metrics.classes
-            for key in ("sensitivity", "specificity", "auc")
+            for row in COMPARED
+            if row.of_class
         ),
         warnings=False,
     )
@@ -93,15 +94,10 @@ def subgroup_remarks(metrics: MetricsRecord) -> list[str]:
     positive = metrics.positive_class
     return remarks(
         (
-            (f"{title}, {level.level}", value)
+            (f"{row.in_sentence}, {level.level}", level.figures.figure(row.key, positive))
             for division in metrics.subgroups
             for level in division.levels
-            for title, value in (
-                ("accuracy", level.figures.accuracy),
-                ("AUC", level.figures.auc[f"{positive}_vs_rest"]),
-                ("sensitivity", level.figures.sensitivity[positive]),
-                ("specificity", level.figures.specificity[positive]),
-            )
+            for row in BY_PATIENT
         ),
         warnings=False,
     )
