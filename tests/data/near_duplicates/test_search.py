@@ -25,6 +25,7 @@ from usvit.data.io.types import UInt8
 from usvit.data.near_duplicates import (
     ENOUGH_NEAR_DUPLICATES,
     MIN_SIMILARITY,
+    Description,
     NearDuplicate,
     clusters,
     describe,
@@ -54,8 +55,19 @@ def originals(phantom: pd.DataFrame) -> list[UInt8]:
     return phantom.drop_duplicates("patient_id").pixels.tolist()
 
 
+_DESCRIBED: dict[tuple[tuple[int, ...], bytes], Description] = {}
+
+
+def described(image: UInt8) -> Description:
+    """Describe an image once, since the originals are in most tests."""
+    key = image.shape, image.tobytes()
+    if key not in _DESCRIBED:
+        _DESCRIBED[key] = describe(image)
+    return _DESCRIBED[key]
+
+
 def copies_of(images: list[UInt8]) -> list[NearDuplicate]:
-    return find_near_duplicates([describe(image) for image in images], PlainProgress())
+    return find_near_duplicates([described(image) for image in images], PlainProgress())
 
 
 @pytest.mark.parametrize("kind", KINDS)
