@@ -33,6 +33,7 @@ from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.dicom_out.deidentify import IMAGE_CLASSES, UTF8, object_uid, of_revision, stamp
 from usvit.scoring.dicom_out.findings import RESEARCH_USE_ONLY, Finding, ScoringModel, most_suspicious
 from usvit.scoring.dicom_out.retired import rename_references, supported_class, with_class
+from usvit.scoring.items import VIEW_WEIGHT
 
 _SCHEME = "99USVIT"
 SERIES_NUMBER = 9801
@@ -274,6 +275,7 @@ def _frame_group(shared: _Shared, one: Finding, *, many: bool) -> MeasurementsAn
         (f"spread_{scorer.positive}", "Standard deviation over the ensemble's networks", one.spread),
         ("threshold", "Threshold of the decision", one.threshold),
         ("novelty", "Novelty (1 is the limit of the training images)", one.ood),
+        (VIEW_WEIGHT, "Share of the image in the result of its study or patient", one.view_weight),
     )
     measurements += [_number(code, meaning, value) for code, meaning, value in optional if value is not None]
     origin = [f"threshold: {one.threshold_origin}"] if one.threshold_origin else []
