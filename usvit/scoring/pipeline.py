@@ -15,7 +15,7 @@ from usvit.pseudonyms import Pseudonyms
 from usvit.records import AbstentionZone
 from usvit.scoring.abstention import decide_or_abstain
 from usvit.scoring.calibration import group_of
-from usvit.scoring.ensemble import Ensemble, Outputs, Scores
+from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.inference import Inference
 from usvit.scoring.items import (
     DESCRIPTION,
@@ -31,6 +31,7 @@ from usvit.scoring.items import (
     ScoringItem,
 )
 from usvit.scoring.journal import Batch
+from usvit.scoring.outputs import Outputs, Scores
 from usvit.scoring.reading.workers import End, Message
 
 CHUNK = 64
