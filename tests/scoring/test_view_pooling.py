@@ -178,6 +178,8 @@ def test_patients_are_pooled_weighed_and_decided_as_in_evaluation(run, tmp_path)
     assert "The decision is made on the probability that attention pools" in page and '["Weight","number"]' in page
     assert "attention_calibrated_malignant" not in pd.read_csv(out / "studies.csv")
 
+    unit = usvit.load_model(network, operating_point="0.4", device="cpu").metadata["unit"]
+    assert (unit["threshold"], unit["decides"]) == (0.4, "patients.csv")
     ensembles = [usvit.load_model(run, folds=folds, device="cpu") for folds in ("all", "0", "1")]
     both, *each = (one.predict(tmp_path / "inputs.csv")["view_weight"] for one in ensembles)
     np.testing.assert_allclose(both, np.mean(each, axis=0), rtol=0, atol=2e-9)
