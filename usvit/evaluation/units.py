@@ -120,7 +120,7 @@ def units_of(table: pd.DataFrame, settings: UnitSettings, positive: str) -> tupl
     start = np.flatnonzero(np.diff(code[order], prepend=-1))
     size = np.diff(np.append(start, len(rows)))
     if settings.pooling == "attention":
-        pooled = _attended(rows, prob, start, size)
+        pooled = _attended(rows, prob, start)
     else:
         pooled = _pooled(prob, start, size, settings.pooling, k)
 
@@ -214,22 +214,38 @@ def _pooled(prob: NDArray[np.float64], start: Index, size: Index, pooling: str, 
     return np.asarray(np.where((size == 1)[:, None], prob[start], found))
 
 
-def _attended(rows: pd.DataFrame, prob: NDArray[np.float64], start: Index, size: Index) -> NDArray[np.float64]:
-    """Return the (m, K) probabilities of the units: softmax of the mean logits, weighted by ``view_score``.
-
-    Source: Ilse et al. (2018), as in ``usvit.models.pooled_views``; the logarithm of a probability differs from its
-    logit by a number that is the same for all classes.
-    """
+def _attended(rows: pd.DataFrame, prob: NDArray[np.float64], start: Index) -> NDArray[np.float64]:
+    """Return the (m, K) probabilities of the units, pooled by ``view_score``."""
     if "view_score" not in rows:
         raise UsvitError(
             "The predictions have no column view_score, by which the pooling 'attention' weighs the images of a unit. "
             "Choose another pooling, or train with --set loss.attention=trained and --set loss.vote=UNIT."
         )
-    score = rows["view_score"].to_numpy(np.float64)
+    return attended(prob, rows["view_score"].to_numpy(np.float64), start)[1]
+
+
+def attended(
+    prob: NDArray[np.float64], score: NDArray[np.float64], start: Index
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Pool the probabilities of the views of units by attention.
+
+    Source: Ilse et al. (2018), as in ``usvit.models.pooled_views``; the logarithm of a probability differs from its
+    logit by a number that is the same for all classes.
+
+    Args:
+        prob: (n, K) in [0, 1], n >= 1; the views of a unit follow each other.
+        score: (n,) score of each view, whose softmax over the views of a unit is their weights.
+        start: (m,) position of the first view of each unit.
+
+    Returns:
+        (n,) weight of each view, which sum to 1 in each unit; and (m, K) probabilities of the units: softmax of the
+        weighted mean of the logits. A unit with one view has exactly the probabilities of that view.
+    """
+    size = np.diff(np.append(start, len(prob)))
     weight = np.exp(score - np.repeat(np.maximum.reduceat(score, start), size))
     weight /= np.repeat(np.add.reduceat(weight, start), size)
     mean = np.add.reduceat(weight[:, None] * np.log(np.maximum(prob, LOWEST_PROB)), start)
-    return np.asarray(np.where((size == 1)[:, None], prob[start], softmax(mean, axis=1)))
+    return weight, np.where((size == 1)[:, None], prob[start], softmax(mean, axis=1))
 
 
 def _refuse_labels(rows: pd.DataFrame, mixed: NDArray[np.bool_], settings: UnitSettings) -> None:

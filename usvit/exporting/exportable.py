@@ -1,6 +1,7 @@
 """The source of an export: a trained network or one of the zoo, with its model metadata."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +18,7 @@ from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError, unknown
 from usvit.files import read_bytes
 from usvit.models import (
+    ATTENTION_FILE,
     MAX_BYTES,
     NOVELTY_FILE,
     ModelSpec,
@@ -25,6 +27,7 @@ from usvit.models import (
     input_statistics,
     load_trained,
     only_fold,
+    read_attention,
     read_ood_detector,
     resolve_weights,
 )
@@ -46,8 +49,8 @@ class ExportSource:
     preprocessing: Preprocessing
     weights: bytes
     """Content of ``model.safetensors``."""
-    ood: bytes | None = None
-    """Content of ``novelty.safetensors``, if the metadata names one."""
+    beside: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """Name -> content of the files that the metadata names: ``novelty.safetensors`` and ``attention.safetensors``."""
     seen: SeenImages = field(default_factory=SeenImages)
     """The images that the network has seen, including those listed in files beside its metadata."""
 
@@ -57,14 +60,16 @@ class ExportSource:
         copies = SeenCopies(files=[], gaps=list(seen.gaps))
         return replace(self, metadata=self.metadata.model_copy(update={"seen_copies": copies}), seen=seen)
 
-    def write_metadata(self, folder: Path, *, with_ood: bool) -> None:
-        """Write ``model.json``, and the files of hashes and near-duplicate descriptions that it names.
+    def write_metadata(self, folder: Path, *, with_features: bool) -> None:
+        """Write ``model.json``, and the files that it names.
 
         Args:
             folder: folder to write into.
-            with_ood: whether the format provides the features for OOD detection.
+            with_features: whether the format provides the features for OOD detection and attention.
         """
-        save_record(folder / "model.json", self.metadata if with_ood else _without_ood(self.metadata))
+        save_record(folder / "model.json", self.metadata if with_features else _without_features(self.metadata))
+        for name, content in self.beside.items() if with_features else ():
+            (folder / name).write_bytes(content)
         self.seen.copy_files(folder)
 
     @property
@@ -127,9 +132,9 @@ def _of_run(folder: Path) -> ExportSource:
     metadata = metadata.model_copy(update=changes)
     source = _source(trained.model, metadata, trained.preprocessing, paper=trained.spec.source)
     source = replace(source, seen=seen_by(trained.metadata, inside))
-    if read_ood_detector(inside, trained.metadata) is None:
-        return source
-    return replace(source, ood=read_bytes(inside / NOVELTY_FILE, MAX_BYTES))
+    named = {NOVELTY_FILE: read_ood_detector, ATTENTION_FILE: read_attention}
+    there = [name for name, read in named.items() if read(inside, trained.metadata) is not None]
+    return replace(source, beside={name: read_bytes(inside / name, MAX_BYTES) for name in there})
 
 
 def of_spec(
@@ -168,11 +173,12 @@ def of_spec(
     return replace(_source(model, metadata, preprocessing, paper=spec.source), seen=seen)
 
 
-def _without_ood(metadata: ExportedMetadata) -> ExportedMetadata:
-    """Return the metadata for a format that provides no features, so that OOD detection is impossible."""
-    if metadata.novelty is None:
-        return metadata
-    return metadata.model_copy(update={"novelty": None, "novelty_reason": "this format of export does not carry it"})
+def _without_features(metadata: ExportedMetadata) -> ExportedMetadata:
+    """Return the metadata for a format that provides no features: without OOD detection and attention."""
+    changes: dict[str, object] = {"attention": None} if metadata.attention else {}
+    if metadata.novelty is not None:
+        changes |= {"novelty": None, "novelty_reason": "this format of export does not carry it"}
+    return metadata.model_copy(update=changes) if changes else metadata
 
 
 def _source(model: nn.Module, metadata: ClassifierMetadata, preprocessing: Preprocessing, paper: str) -> ExportSource:

@@ -9,7 +9,7 @@ from usvit.config.exporting import ExportSettings
 from usvit.config.keywords import takes_settings
 from usvit.errors import UsvitError, unknown
 from usvit.exporting import to_monai, to_onnx
-from usvit.exporting.exportable import NOVELTY_FILE, ExportSource, open_source
+from usvit.exporting.exportable import ExportSource, open_source
 from usvit.exporting.folder import EXPORT_FILE, finished, hashes_of, identity, output_folder, staged
 from usvit.exporting.model_card import model_card
 from usvit.exporting.verification import Checked
@@ -95,14 +95,12 @@ def write_export(source: ExportSource, format_: str, out: Path) -> Exported:
 
 def _write_safetensors(source: ExportSource, folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(source.weights)
-    source.write_metadata(folder, with_ood=True)
-    if source.ood is not None:
-        (folder / NOVELTY_FILE).write_bytes(source.ood)
+    source.write_metadata(folder, with_features=True)
 
 
 def _write_onnx(source: ExportSource, folder: Path) -> Checked:
     checked = to_onnx.write_onnx(source, folder)
-    source.write_metadata(folder, with_ood=False)
+    source.write_metadata(folder, with_features=False)
     return checked
 
 

@@ -73,7 +73,7 @@ def write_bundle(source: ExportSource, folder: Path) -> Checked:
     write_text(folder / "LICENSE", _license_text(source.metadata))
     models = folder / "models"
     models.mkdir()
-    source.write_metadata(models, with_ood=False)
+    source.write_metadata(models, with_features=False)
     (models / "model.safetensors").write_bytes(source.weights)
     # MONAI's specification requires model.pt; usvit reads model.safetensors.
     torch.save({key: value.detach().cpu() for key, value in source.model.state_dict().items()}, models / "model.pt")

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from .view_attention import ViewAttention as ViewAttention
     from .view_attention import WithViewAttention as WithViewAttention
     from .view_attention import pooled_views as pooled_views
+    from .view_attention import read_attention as read_attention
     from .weights import LoadReport as LoadReport
     from .weights import Weights as Weights
     from .weights import read_state_dict as read_state_dict

@@ -30,8 +30,8 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as arrays_bytes
 
 from usvit.errors import UsvitError
-from usvit.files import read_bytes
 from usvit.models.image_statistics import RESOLUTION, STATISTICS
+from usvit.models.weights.run_folds import read_beside
 from usvit.records import ModelMetadata
 from usvit.records.model import InDistribution, OodRecord, OodView
 
@@ -269,14 +269,7 @@ def read_ood_detector(folder: Path, metadata: ModelMetadata) -> OodDetector | No
     if record is None:
         return None
     path = folder / NOVELTY_FILE
-    try:
-        content = read_bytes(path, MAX_BYTES)
-    except UsvitError as error:
-        raise UsvitError(
-            f"{folder} has no readable {NOVELTY_FILE}, although its model.json names one. Copy it from the same fold."
-        ) from error
-    if hashlib.sha256(content).hexdigest() != record.sha256:
-        raise UsvitError(f"{path} is not the file that the model.json beside it names. Copy both from the same fold.")
+    content = read_beside(folder, NOVELTY_FILE, record.sha256, MAX_BYTES)
     if record.statistics != list(STATISTICS):
         raise UsvitError(f"{path} was written by a version of usvit with other image statistics. Use that version.")
     try:

@@ -9,15 +9,23 @@ Source: Ilse, Tomczak & Welling (2018), Attention-based Deep Multiple Instance L
 attention); the layer normalisation of the features is ours.
 """
 
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
 
+from usvit.errors import UsvitError
 from usvit.models.features import logits_and_features, vectors
 from usvit.models.training_addition import TrainingAddition
+from usvit.models.weights.run_folds import read_beside
+from usvit.records import ModelMetadata
 
 ATTENTION_FILE = "attention.safetensors"
+_MAX_BYTES = 100_000_000
+"""Largest accepted size of that file; usvit writes less than 1 MB."""
 _HIDDEN = 64
 """Width of the hidden layers of the attention."""
 
@@ -43,6 +51,26 @@ class ViewAttention(nn.Module):
         at = self.norm(features.float())
         scores: Tensor = self.score(torch.tanh(self.value(at)) * torch.sigmoid(self.gate(at)))
         return scores[:, 0].float()
+
+
+def read_attention(folder: Path, metadata: ModelMetadata) -> ViewAttention | None:
+    """Read the attention of a fold, in evaluation mode on the CPU; None if its metadata has none.
+
+    Raises:
+        UsvitError: If the file is missing or damaged, or is not the one that the metadata names.
+    """
+    if metadata.attention is None:
+        return None
+    content = read_beside(folder, ATTENTION_FILE, metadata.attention.sha256, _MAX_BYTES)
+    try:
+        tensors = load_tensors(content)
+        hidden, width = tensors["value.weight"].shape
+        attention = ViewAttention(width, hidden)
+        attention.load_state_dict(tensors)
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UsvitError(f"{folder / ATTENTION_FILE} is damaged ({reason}). Copy the fold's folder again.") from error
+    return attention.eval()
 
 
 class WithViewAttention(TrainingAddition):

@@ -79,6 +79,11 @@ class ScoreRow(CsvRow):
     )
     kind: Literal["dicom", "picture"]
     n_frames: Annotated[int, Field(ge=1)] = key("Frames of the file, scored or not.")
+    view_weight: Share | None = optional(
+        "Share of the image in the result of its study or patient, mean over the networks; the column exists only if "
+        "the model pools its unit by attention.",
+        null=True,
+    )
     decision: Text | None = key("The positive class, 'not' and the positive class, or empty.")
     abstained: Text | None = key(
         "Reason for abstaining: 'unusual' or 'uncertain'; empty if there is a decision, or no threshold."

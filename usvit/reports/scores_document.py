@@ -193,6 +193,8 @@ def _images(summary: SummaryRecord, images: DataTable) -> doc.DocumentSection:
         f"temperature scaling; raw: before it{mark}. Spread: standard deviation over the networks of the ensemble. OOD "
         "score: how unlike the training images the image is."
     )
+    if table := attended_table(summary):
+        said += f" Weight: share of the image in the result of its {UNITS[table.removesuffix('.csv')]}, by attention."
     if images.n_pictured and images.n_pictured < images.n_shown:
         said += f" Thumbnails: only of the {images.n_pictured:,} images with the highest probability."
     if images.n_pictured and not kept:
@@ -214,7 +216,10 @@ def _groups(summary: SummaryRecord, name: str, table: DataTable) -> doc.Document
     after += " Unusual images are excluded." if _excludes_unusual(summary) else ""
     if without:
         after += f" {plural(without, 'file')} without a {unit} id {'is' if without == 1 else 'are'} not included."
-    decided = "the highest probability" if own and own.pooling == "max" else "this mean"
+    decided = {
+        "max": "the highest probability",
+        "attention": "the probability that attention pools from all images, each frame of a loop counting as one",
+    }.get(own.pooling if own else "", "this mean")
     before = "Each file counts once: the mean over files of each file's mean over its frames. "
     said = doc.Paragraph((before, doc.strong(f"The decision is made on {decided}"), after))
     return doc.DocumentSection(name.capitalize(), [said, doc.ScriptTable(name, f"{name}.csv")], name)
@@ -319,6 +324,12 @@ def _model(summary: SummaryRecord) -> doc.DocumentSection:
     return doc.DocumentSection("Model and settings", [doc.Facts(facts)], "model")
 
 
+def attended_table(summary: SummaryRecord) -> str | None:
+    """Return ``studies.csv`` or ``patients.csv`` if attention pools the images of its rows; otherwise None."""
+    unit = summary.model.unit
+    return unit.decides if unit is not None and unit.pooling == "attention" else None
+
+
 def units_sentence(summary: SummaryRecord) -> str:
     """Say at which threshold studies and patients are decided."""
     unit = summary.model.unit
@@ -332,7 +343,8 @@ def units_sentence(summary: SummaryRecord) -> str:
         )
     other = "studies" if unit.unit == "patient" else "patients"
     stated = "no decision" if unit.threshold is None else f"threshold {unit.threshold:.4f}"
-    return f"{unit.decides}: {stated} of the {unit.pooling} ({unit.origin}); {other} {single}"
+    pooled = "result of attention" if unit.pooling == "attention" else unit.pooling
+    return f"{unit.decides}: {stated} of the {pooled} ({unit.origin}); {other} {single}"
 
 
 def _network(summary: SummaryRecord) -> str:

@@ -18,7 +18,7 @@ from usvit.records import SummaryRecord, load_record
 from usvit.reports.data_table import DataColumn, DataTable, highest, parquet_portions
 from usvit.reports.figures_scores import novelty_plot, probability_plot, quality_plot
 from usvit.reports.flow import flow_of_scores
-from usvit.reports.scores_document import UNITS, ScoreTables, scores_document
+from usvit.reports.scores_document import UNITS, ScoreTables, attended_table, scores_document
 from usvit.reports.static import static_text
 
 MAX_ROWS, MAX_THUMBNAILS = 20_000, 2_000
@@ -86,7 +86,10 @@ def _tables(
         images.picture(first, thumbnails, highest(values["calibrated"], min(max_rows, max_thumbnails)))
     groups = {
         unit: DataTable.of_csv(
-            out / f"{unit}.csv", _group_columns(unit, positive), max_rows, sort=f"mean_calibrated_{positive}"
+            out / f"{unit}.csv",
+            _group_columns(unit, positive, attended_table(summary)),
+            max_rows,
+            sort=f"mean_calibrated_{positive}",
         )
         for unit in UNITS
     }
@@ -151,6 +154,7 @@ def _image_columns(positive: str, summary: SummaryRecord, *, with_path: bool) ->
         DataColumn(f"calibrated_{positive}", "Calibrated", "prob"),
         DataColumn(f"prob_{positive}", "Raw", "number"),
         *((DataColumn(f"spread_{positive}", "Spread", "number"),) if len(summary.model.members) != 1 else ()),
+        *((DataColumn("view_weight", "Weight", "number"),) if attended_table(summary) else ()),
         DataColumn("novelty", "OOD score", "number"),
         DataColumn("flags", "Flags", "flags"),
         DataColumn("quality", "Quality", "number"),
@@ -159,7 +163,7 @@ def _image_columns(positive: str, summary: SummaryRecord, *, with_path: bool) ->
     )
 
 
-def _group_columns(unit: str, positive: str) -> tuple[DataColumn, ...]:
+def _group_columns(unit: str, positive: str, attended: str | None) -> tuple[DataColumn, ...]:
     ids = {
         "patients": (DataColumn("patient_id", "Patient", "id"), DataColumn("n_studies", "Studies", "count")),
         "studies": (DataColumn("study_id", "Study", "id"), DataColumn("patient_id", "Patient", "id")),
@@ -172,6 +176,7 @@ def _group_columns(unit: str, positive: str) -> tuple[DataColumn, ...]:
         DataColumn("n_unusual", "Frames unusual", "count"),
         DataColumn("decision", "Decision", "decision"),
         DataColumn("abstained", "Abstained"),
+        *((DataColumn(f"attention_calibrated_{positive}", "Attention", "prob"),) if attended == f"{unit}.csv" else ()),
         DataColumn(f"mean_calibrated_{positive}", "Mean", "prob"),
         DataColumn(f"max_calibrated_{positive}", "Highest", "prob"),
         DataColumn("max_item_id", "Highest in", "id"),

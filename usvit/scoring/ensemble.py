@@ -1,13 +1,12 @@
 """The networks of one or several runs as an ensemble: mean and calibrated probability, spread, OOD score, threshold."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import softmax
 
 from usvit.config.keywords import takes_settings
@@ -38,7 +37,7 @@ from usvit.scoring.ensemble_members import (
     sharing_backbones,
     with_one_calibration,
 )
-from usvit.scoring.items import DECIDES, POOLED, ReadSettings
+from usvit.scoring.items import DECIDES, POOLED, UNIT_IDS, ReadSettings
 from usvit.scoring.operating_point import (
     ScoringThreshold,
     UnitPoint,
@@ -49,49 +48,9 @@ from usvit.scoring.operating_point import (
     of_unit,
     parse_rule,
 )
+from usvit.scoring.outputs import Float, Outputs, Scores
+from usvit.scoring.view_pooling import ViewPooling
 from usvit.training import Device, resolve_device
-
-Float = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Scores of B images."""
-
-    prob: Float
-    """(B, K) mean over the networks of softmax(logits): in [0, 1], rows sum to 1."""
-    calibrated: Float
-    """(B,) probability of the positive class after calibration (see ``Ensemble``)."""
-    spread: Float
-    """(B,) standard deviation (ddof 0) of the calibrated probabilities of the networks; 0 for a single network."""
-    ood: Float
-    """(B,) median of the OOD scores of the networks; the limit is 1. NaN if no network has an OOD detector."""
-    unusual: NDArray[np.bool_]
-    """(B,) whether ``ood`` is above 1, that is, whether most networks consider the image out of distribution. False
-    without an OOD detector."""
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Outputs of the networks for B images, in host memory; those of a GPU may still be on their way there."""
-
-    logits: list[list[torch.Tensor]] = field(repr=False)
-    """For each network: (B, K) float32 of the images and, with ``flip``, of their mirror images."""
-    features: list[torch.Tensor | None] = field(repr=False)
-    """For each network: (B, D) float32; None without features."""
-    statistics: torch.Tensor | None = field(repr=False)
-    """(B, 23) of ``picture_statistics``; None if no network has an OOD detector."""
-    copied: torch.cuda.Event | None = None
-    """On a GPU: recorded after the last copy."""
-
-    @property
-    def ready(self) -> bool:
-        return self.copied is None or self.copied.query()
-
-    def wait(self) -> None:
-        """Wait until the outputs can be read."""
-        if self.copied is not None:
-            self.copied.synchronize()
 
 
 class Ensemble:
@@ -190,6 +149,19 @@ class Ensemble:
         return self._point.origin
 
     @property
+    def attends(self) -> bool:
+        """Whether attention pools the images of a study or patient."""
+        own = self.unit_point
+        return own is not None and own.pooling == "attention" and own.unit in UNIT_IDS
+
+    def view_pooling(self, *, abstain: bool) -> ViewPooling | None:
+        """Return how attention pools the images of a study or patient; None if it does not."""
+        if self.unit_point is None or not self.attends:
+            return None
+        k = self.classes.index(self.positive)
+        return ViewPooling(UNIT_IDS[self.unit_point.unit], self.positive, k, abstain)
+
+    @property
     def device_name(self) -> str:
         """Device type and precision, on which the last bits of the scores depend."""
         return f"{self._device.type} {self._device.precision}"
@@ -271,7 +243,7 @@ class Ensemble:
             UsvitError: the output of a network is not finite.
         """
         outputs.wait()
-        probs, calibrated, each, ood = [], [], [], []
+        probs, calibrated, each, ood, attention = [], [], [], [], []
         k, views = self.classes.index(self.positive), self._views(outputs)
         for fold in self.folds:
             own = [next(views) for _ in fold.members]
@@ -283,16 +255,20 @@ class Ensemble:
             if member.ood is not None and outputs.statistics is not None:
                 seen = None if features is None else features.numpy()
                 ood.append(member.ood.of(Observed(seen, outputs.statistics.numpy())))
+            if self.attends and member.attention is not None and features is not None:
+                with torch.inference_mode():
+                    attention.append(member.attention(features).double().numpy())
         prob = np.mean(probs, axis=0)
         middle = np.median(ood, axis=0) if ood else np.full(len(prob), np.nan)
         return Scores(
             prob=prob,
-            calibrated=np.stack(calibrated).mean(axis=0)
+            calibrated=np.stack([one[:, k] for one in calibrated]).mean(axis=0)
             if self.calibration is None
             else self.calibration.scaled(prob)[:, k],
             spread=_spread(np.stack(each), self.shares),
             ood=middle,
             unusual=middle > 1,
+            views=(np.stack(attention, axis=1), np.stack(calibrated, axis=1)) if self.attends else None,
         )
 
     def record(self) -> ScoringModelRecord:
@@ -349,29 +325,29 @@ class Ensemble:
             yield views
 
     def _of_fold(self, fold: FoldModel, logits: list[list[Float]]) -> tuple[Float, Float, list[Float]]:
-        """Return the (B, K) mean probabilities of a fold, and the (B,) calibrated ones of the positive class.
+        """Return the (B, K) mean probabilities of a fold, not calibrated and calibrated.
 
         Args:
             fold: the networks of the fold.
             logits: for each of its networks, the logits of each view of the images.
 
         Returns:
-            The probabilities, the calibrated probability of the fold, and that of each network for ``spread``.
+            The probabilities, the calibrated ones, and that of the positive class of each network for ``spread``.
         """
         k, temperature = self.classes.index(self.positive), fold.temperature or 1.0
         prob_of = [[softmax(view, axis=1) for view in views] for views in logits]
         means = [np.mean(views, axis=0) for views in prob_of]
         if not fold.of_ensemble:
             if self.calibration is not None:
-                own = self.calibration.scaled(means[0])[:, k]
+                own = self.calibration.scaled(means[0])
             else:
-                own = np.asarray(np.mean([softmax(view / temperature, axis=1)[:, k] for view in logits[0]], axis=0))
-            return means[0], own, [own]
+                own = np.asarray(np.mean([softmax(view / temperature, axis=1) for view in logits[0]], axis=0))
+            return means[0], own, [own[:, k]]
         prob = np.average(means, axis=0, weights=fold.weights)
         if self.calibration is not None:
-            return prob, self.calibration.scaled(prob)[:, k], [self.calibration.scaled(one)[:, k] for one in means]
+            return prob, self.calibration.scaled(prob), [self.calibration.scaled(one)[:, k] for one in means]
         mixed = [np.average(views, axis=0, weights=fold.weights) for views in zip(*prob_of, strict=True)]
-        own = np.mean([scaled(view, temperature)[:, k] for view in mixed], axis=0)
+        own = np.mean([scaled(view, temperature) for view in mixed], axis=0)
         single = [np.mean([scaled(view, temperature)[:, k] for view in views], axis=0) for views in prob_of]
         return prob, own, single
 

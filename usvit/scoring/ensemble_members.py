@@ -10,7 +10,16 @@ from torch import nn
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation import is_ensemble, load_ensemble, network_folder
 from usvit.files import sha256_of_file, sha256_of_text
-from usvit.models import OodDetector, TrainedModel, fold_folders, load_trained, read_ood_detector, same_backbone
+from usvit.models import (
+    OodDetector,
+    TrainedModel,
+    ViewAttention,
+    fold_folders,
+    load_trained,
+    read_attention,
+    read_ood_detector,
+    same_backbone,
+)
 from usvit.records import MemberOod, ScoringMember, ThresholdRecord, UnitThresholds
 
 logger = logging.getLogger(__name__)
@@ -26,6 +35,8 @@ class EnsembleMember:
     """Hash of its weights file."""
     folder: Path = field(repr=False)
     ood: OodDetector | None = field(repr=False)
+    attention: ViewAttention | None = field(default=None, repr=False)
+    """Over the views of a study or patient; on the CPU."""
 
     @property
     def model(self) -> nn.Module:
@@ -186,8 +197,8 @@ def _chosen(there: list[Path], folds: str, model: Path) -> list[Path]:
 def _member(folder: Path) -> EnsembleMember:
     trained = load_trained(folder)
     weights = sha256_of_file(folder / "model.safetensors")
-    ood = read_ood_detector(folder, trained.metadata)
-    return EnsembleMember(trained.metadata.fold or 0, trained, weights, folder, ood)
+    ood, attention = read_ood_detector(folder, trained.metadata), read_attention(folder, trained.metadata)
+    return EnsembleMember(trained.metadata.fold or 0, trained, weights, folder, ood, attention)
 
 
 def _refuse_mixed(members: list[EnsembleMember]) -> None:

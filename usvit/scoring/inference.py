@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from usvit.data.io import UInt8
-from usvit.scoring.ensemble import Ensemble, Outputs
+from usvit.scoring.ensemble import Ensemble
+from usvit.scoring.outputs import Outputs
 
 
 class Inference:

@@ -17,7 +17,7 @@ from usvit.scoring.dicom_out.production import ProductEntry, produced, scoring_m
 from usvit.scoring.dicom_out.products import Order
 from usvit.scoring.engines import ModelChoice, Reading
 from usvit.scoring.ensemble import Ensemble
-from usvit.scoring.items import DESCRIPTION, Done, Row, ScoringItem
+from usvit.scoring.items import DESCRIPTION, VIEWS, Done, Row, ScoringItem
 from usvit.scoring.leakage import marked
 from usvit.scoring.pipeline import Describer, scored
 from usvit.scoring.reading.workers import Readers
@@ -78,9 +78,12 @@ class ItemScorer:
                 for seq, failure, _ in batch.failures:
                     found.failures.setdefault(seq, []).append((failure.frame, failure.code))
                 alive()
+        if pooling := self.ensemble.view_pooling(abstain=self._settings.abstain):
+            pooling.pool_all(row for rows in found.rows.values() for row in rows)
         for seq, rows in found.rows.items():
             (known,) = marked([rows], self.ensemble.copies_of_seen)
-            found.rows[seq] = [{key: value for key, value in row.items() if key != DESCRIPTION} for row in known]
+            hidden = (DESCRIPTION, VIEWS)
+            found.rows[seq] = [{key: value for key, value in row.items() if key not in hidden} for row in known]
         return found
 
     def products(

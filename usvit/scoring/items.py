@@ -168,10 +168,11 @@ class ReadSettings:
     """An item with more bytes, packed or unpacked, fails as ``too_large``."""
 
 
-def score_columns(classes: tuple[str, ...], positive: str, *, sides: bool = False) -> list[str]:
+def score_columns(classes: tuple[str, ...], positive: str, *, sides: bool = False, weights: bool = False) -> list[str]:
     """Return the columns of ``scores.csv`` in their order; docs/reference/files.md describes each.
 
     ``sides`` tells whether an image of the job states the breast that it shows; otherwise there is no column ``side``.
+    ``weights`` tells whether attention pools the images of a study or patient, with a column ``view_weight``.
 
     ``item_id`` and ``frame`` are the key of a row. The columns of ``PRIVATE_COLUMNS`` are empty without ``--keep-ids``.
     """
@@ -180,6 +181,7 @@ def score_columns(classes: tuple[str, ...], positive: str, *, sides: bool = Fals
         *("kind", "n_frames"),
         *(f"prob_{name}" for name in classes),
         *(f"calibrated_{positive}", f"spread_{positive}"),
+        *((VIEW_WEIGHT,) if weights else ()),
         *("decision", "abstained", "threshold", "threshold_origin"),
         *("novelty", "unusual", "seen", "flags", "quality", "pixel_spacing_mm"),
         *IMAGE_COLUMNS,
@@ -190,6 +192,10 @@ def score_columns(classes: tuple[str, ...], positive: str, *, sides: bool = Fals
 
 DESCRIPTION = "copy_description"
 """Additional key of a row: the near-duplicate description of its image, in base64."""
+VIEW_WEIGHT = "view_weight"
+"""Share of an image in the result of its study or patient."""
+VIEWS = "views"
+"""Additional key of a row: ``score`` (M) and calibrated ``prob`` (M, K) of its image by each network."""
 COPY_COLUMNS = ("item_id", "frame", "pixel_sha256", DESCRIPTION)
 """Columns of ``copies.parquet``, which holds the descriptions as bytes."""
 PRIVATE_COLUMNS = ("path", "sop_instance_uid", "study_instance_uid", "original_patient_id", "device", "study_date")
@@ -202,5 +208,7 @@ FAILURE_COLUMNS = ("item_id", "path", "frame", "code", "reason")
 
 DECIDES = {"exam": "studies.csv", "patient": "patients.csv"}
 """Unit of a threshold -> table whose rows it decides."""
-POOLED = ("mean", "max")
+UNIT_IDS = {"exam": "study_id", "patient": "patient_id"}
+"""Unit of a threshold -> column of ``scores.csv`` that names it."""
+POOLED = ("mean", "max", "attention")
 """Rules of pooling whose result these tables have."""

@@ -8,7 +8,7 @@ import itertools
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from usvit.errors import UsvitError
 from usvit.files import refuse_link
 from usvit.scoring.items import Done, Failure, Row, ScoringItem
 
+T = TypeVar("T")
 PAGE = 256
 """Number of items or rows fetched at once."""
 PENDING, SCORED, FINISHED = 0, 1, 2
@@ -155,6 +156,27 @@ class Journal:
         query = "SELECT data FROM rows JOIN items USING (seq) ORDER BY seq, frame"
         return (json.loads(data) for (data,) in self._connection.execute(query))
 
+    def pool(self, unit_id: str, pool: Callable[[list[Row]], T]) -> dict[str, T]:
+        """Let a function change the rows of each study or patient, in one transaction.
+
+        Args:
+            unit_id: column that names the unit; rows in which it is "" are left as they are.
+            pool: takes the rows of a unit, in the order of items and frames, and changes them.
+
+        Returns:
+            Id of the unit -> what the function returned.
+        """
+        unit, found = f"json_extract(data, '$.{unit_id}')", {}
+        with self._writing() as connection:
+            connection.execute(f"CREATE INDEX IF NOT EXISTS rows_of_{unit_id} ON rows ({unit})")
+            for (name,) in connection.execute(f"SELECT DISTINCT {unit} FROM rows WHERE {unit} != ''").fetchall():
+                query = f"SELECT seq, frame, data FROM rows WHERE {unit} = ? ORDER BY seq, frame"
+                own = [(seq, frame, json.loads(data)) for seq, frame, data in connection.execute(query, (name,))]
+                found[name] = pool([row for *_, row in own])
+                changed = [(json.dumps(row), seq, frame) for seq, frame, row in own]
+                connection.executemany("UPDATE rows SET data = ? WHERE seq = ? AND frame = ?", changed)
+        return found
+
     def has_sides(self) -> bool:
         """Return whether a row states the breast that its image shows."""
         query = "SELECT EXISTS (SELECT 1 FROM rows WHERE json_extract(data, '$.side') IS NOT NULL)"
@@ -219,9 +241,6 @@ def open_journal(path: Path) -> Journal:
     except sqlite3.DatabaseError as error:
         raise _explained(error) from error
     return Journal(connection)
-
-
-T = TypeVar("T")
 
 
 def batched(values: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -108,13 +108,16 @@ def of_unit(
 ) -> UnitPoint | None:
     """Return the threshold of the unit that the networks of a run were trained with; None if they have none.
 
-    That of several networks is chosen as in ``of_run``, on units instead of images.
+    That of several networks is chosen as in ``of_run``, on units instead of images. A threshold that is a number holds
+    for every row, so that it is a unit's own only if attention pools it.
     """
     stated = [model.of_units for model in models]
     first = stated[0]
-    if first is None or rule.kind == "fixed" or not all(stated):
+    if first is None or not all(stated):
         return None
     units = settings_of(first.units)
+    if rule.kind == "fixed":
+        return UnitPoint(str(units.unit), units.pooling, _fixed(rule)) if units.pooling == "attention" else None
     if len(models) == 1:
         found = {one.rule: one for one in first.thresholds}.get(rule.name)
         absent = f"model.json has no threshold of {units.unit}s for it"

@@ -15,10 +15,23 @@ from usvit.pseudonyms import Pseudonyms
 from usvit.records import AbstentionZone
 from usvit.scoring.abstention import decide_or_abstain
 from usvit.scoring.calibration import group_of
-from usvit.scoring.ensemble import Ensemble, Outputs, Scores
+from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.inference import Inference
-from usvit.scoring.items import DESCRIPTION, FAILURES, IMAGE_COLUMNS, Done, Failure, Frame, ItemFacts, Row, ScoringItem
+from usvit.scoring.items import (
+    DESCRIPTION,
+    FAILURES,
+    IMAGE_COLUMNS,
+    VIEW_WEIGHT,
+    VIEWS,
+    Done,
+    Failure,
+    Frame,
+    ItemFacts,
+    Row,
+    ScoringItem,
+)
 from usvit.scoring.journal import Batch
+from usvit.scoring.outputs import Outputs, Scores
 from usvit.scoring.reading.workers import End, Message
 
 CHUNK = 64
@@ -59,6 +72,10 @@ class Describer:
         )
         item_id, study_id = ids.item(item.name), ids.study(item.study or facts.study)
         patient_id = ids.patient(item.patient or facts.patient)
+        views: Row = {}
+        if scores.views is not None:
+            score, prob = (values[k].tolist() for values in scores.views)
+            views = {VIEW_WEIGHT: None, VIEWS: {"score": score, "prob": prob}}
         private = {
             "path": item.name,
             "sop_instance_uid": facts.instance,
@@ -95,6 +112,7 @@ class Describer:
             "model_sha256": model.sha256,
             **(private if self.keep_ids else dict.fromkeys(private, "")),
             DESCRIPTION: base64.b64encode(frame.description).decode(),
+            **views,
         }
 
     def failure(self, item: ScoringItem, failure: Failure) -> Row:

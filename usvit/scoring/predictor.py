@@ -143,9 +143,11 @@ class Predictor(Summarised):
             shown.finish()
         if skipped:
             logger.warning(f"{skipped} files of the input hold no image, or are links that form a loop: left out.")
+        if pooling := self._ensemble.view_pooling(abstain=False):
+            pooling.pool_all(rows)
         (table,) = marked([rows], self._ensemble.copies_of_seen)
-        sides = any(row.get("side") for row in rows)
-        scores = typed(table, score_columns(self.classes, self.positive_class, sides=sides))
+        sides, weights = any(row.get("side") for row in rows), self._ensemble.attends
+        scores = typed(table, score_columns(self.classes, self.positive_class, sides=sides, weights=weights))
         scores.insert(0, "source", pd.Series(sources, dtype=object))
         return scores
 

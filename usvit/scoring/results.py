@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -38,9 +38,14 @@ _LIBRARIES = ("torch", "timm", "pydicom", "highdicom", "python-gdcm", "pylibjpeg
 
 
 def write_results(
-    settings: ScoringSettings, folder: JobDirectory, journal: Journal, ensemble: Ensemble, zone: AbstentionZone | None
+    settings: ScoringSettings,
+    folder: JobDirectory,
+    journal: Journal,
+    ensemble: Ensemble,
+    zone: AbstentionZone | None,
+    attended: Mapping[str, float | None] | None,
 ) -> None:
-    """Write tables, summary and page from the journal."""
+    """Write tables, summary and page from the journal; ``attended``: see ``write_tables``."""
     logger.info("Writing tables.")
     rows = [one | {"reason": PRODUCT_FAILURES.get(one["error"], "")} for one in journal.products()]
     if settings.products:
@@ -69,6 +74,7 @@ def write_results(
         abstain=settings.abstain,
         zone=zone,
         sides=journal.has_sides(),
+        attended=attended,
     )
     if settings.thumbnails and (n_without := journal.without_thumbnail()):
         logger.info(

@@ -53,13 +53,14 @@ def evaluations(group):
 
 
 def test_values_are_read_back_as_they_stood_in_the_table(tmp_path):
-    table = [row("a" * 16, p=0.7351234567890123)]
+    table = [row("a" * 16, p=0.7351234567890123, view_weight=0.1234567890123)]
     (group,) = groups_of(written(tmp_path, table=table))
     found = values(group)
     for name in SCORER.classes:
         assert found[f"Probability of class {name}", None] == table[0][f"prob_{name}"]
     assert found["Probability of cancer", None] == 0.7351234567890123
     assert found["Threshold of the decision", None] == 0.4
+    assert found["Share of the image in the result of its study or patient", None] == 0.1234567890123
     assert found["Standard deviation over the ensemble's networks", None] == 0.0625
     assert {one.unit.value for one in group.get_measurements()} == {"1"}
     assert evaluations(group) == {"decision": codes.SCT.Malignant.value, "unusual": codes.SCT.No.value}
@@ -160,15 +161,27 @@ def test_the_same_job_writes_the_same_bytes_and_another_job_another_object(tmp_p
 @pytest.mark.parametrize("keep_ids", [False, True], ids=["pseudonyms", "ids"])
 @pytest.mark.parametrize("n_frames", [1, 3], ids=["still", "loop"])
 def test_dciodvfy_finds_no_error(tmp_path, n_frames, keep_ids):
-    assert iod_errors(written(tmp_path, n_frames, keep_ids=keep_ids)) == []
+    table = rows("a" * 16, n_frames, view_weight=0.125)
+    path = written(tmp_path, n_frames, table=table, keep_ids=keep_ids)
+    assert iod_errors(path) == []
+    total = values(groups_of(path)[0]).get(("Share of the image in the result of its study or patient", "Total"))
+    assert total == (None if n_frames == 1 else 0.125 * n_frames)
 
 
 @pytest.mark.slow
 def test_dcmtk_reads_the_tree(tmp_path):
-    path = written(tmp_path, 2)
+    path = written(tmp_path, 2, table=rows("a" * 16, 2, view_weight=0.25))
     tree = said(tool("dsrdump"), "-Er", "-Ec", "+Pl", path)
-    for part in ("Comprehensive SR Document", "Probability of cancer", RESEARCH_USE_ONLY, "not_malignant", "=(US"):
+    for part in (
+        "Comprehensive SR Document",
+        "Probability of cancer",
+        RESEARCH_USE_ONLY,
+        "not_malignant",
+        "=(US",
+        "share of the image",
+    ):
         assert part.lower() in tree.lower(), part
+    assert "Share of the image in the result" in tree
     assert not [line for line in tree.splitlines() if line.startswith("E:")]
     assert "ComprehensiveSRStorage" in said(tool("dcmdump"), path)
 

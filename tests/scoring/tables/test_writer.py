@@ -142,6 +142,18 @@ def test_studies_or_patients_are_decided_at_their_own_threshold(tmp_path, unit, 
         assert (found["decision"], found["threshold"]) == (decision, "" if at is None else at)
 
 
+def test_patients_are_decided_by_what_attention_pools_and_only_they_have_its_column(tmp_path):
+    own = UnitPointRecord(unit="patient", pooling="attention", threshold=0.5, origin="a run", decides="patients.csv")
+    job = replace(JOB, model=JOB.model.model_copy(update={"unit": own}))
+    rows = [row(k, 0, value) | {"view_weight": weight} for k, value, weight in ((0, 0.2, 0.25), (1, 0.6, 0.75))]
+    write(tmp_path, rows, job=job, attended={rows[0]["patient_id"]: 0.55})
+    assert read(tmp_path / "scores.csv")["view_weight"].tolist() == [0.25, 0.75]
+    patient, study = (read(tmp_path / f"{name}.csv").iloc[0] for name in ("patients", "studies"))
+    column = f"attention_calibrated_{POSITIVE}"
+    assert (patient[column], patient["decision"], patient["threshold"]) == (0.55, POSITIVE, 0.5)
+    assert column not in study and column not in read(tmp_path / "files.csv") and study["threshold"] == THRESHOLD
+
+
 def test_one_suspicious_frame_does_not_decide_but_is_found(tmp_path):
     rows = [row(0, 0, 0.02), row(1, 0, 0.05), row(1, 1, 0.95), row(1, 2, 0.03), row(2, 0, 0.01)]
     write(tmp_path, rows)

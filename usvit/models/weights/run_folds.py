@@ -1,9 +1,10 @@
 """Folders that hold the networks of a run."""
 
+import hashlib
 from pathlib import Path
 
 from usvit.errors import UsvitError
-from usvit.files import refuse_linked_folders
+from usvit.files import read_bytes, refuse_linked_folders
 from usvit.records import RunRecord, load_record, refuse_changed_run
 
 _FILES = ("model.safetensors", "model.json")
@@ -63,3 +64,22 @@ def only_fold(path: Path) -> Path:
             f"{folders[-1].name}."
         )
     return folders[0]
+
+
+def read_beside(folder: Path, name: str, sha256: str, limit: int) -> bytes:
+    """Return the content of a file that the ``model.json`` of a fold's folder names.
+
+    Raises:
+        UsvitError: The file is missing, longer than ``limit`` bytes, or another one.
+    """
+    try:
+        content = read_bytes(folder / name, limit)
+    except UsvitError as error:
+        raise UsvitError(
+            f"{folder} has no readable {name}, although its model.json names one. Copy it from the same fold."
+        ) from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise UsvitError(
+            f"{folder / name} is not the file that the model.json beside it names. Copy both from the same fold."
+        )
+    return content

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from usvit import __version__
+from usvit.scoring.items import VIEW_WEIGHT
 
 RESEARCH_USE_ONLY = "RESEARCH USE ONLY - not a medical device"
 MOST_FRAMES = 16
@@ -53,6 +54,8 @@ class Finding:
     """OOD score; images above 1 are out of distribution."""
     unusual: bool
     flags: tuple[str, ...]
+    view_weight: float | None = None
+    """Share of the frame in the result of its study or patient, in [0, 1]; None unless attention pools them."""
 
 
 def finding_of(row: Mapping[str, Any], scorer: ScoringModel) -> Finding:
@@ -73,6 +76,7 @@ def finding_of(row: Mapping[str, Any], scorer: ScoringModel) -> Finding:
         ood=_number(row["novelty"]),
         unusual=bool(row["unusual"]),
         flags=tuple(name for name in str(row["flags"] or "").split(";") if name),
+        view_weight=_number(row.get(VIEW_WEIGHT)),
     )
 
 

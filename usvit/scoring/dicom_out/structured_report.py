@@ -6,6 +6,7 @@ of the private scheme ``99USVIT``, which is a column of ``scores.csv``; docs/how
 """
 
 import datetime
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -33,6 +34,7 @@ from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.dicom_out.deidentify import IMAGE_CLASSES, UTF8, object_uid, of_revision, stamp
 from usvit.scoring.dicom_out.findings import RESEARCH_USE_ONLY, Finding, ScoringModel, most_suspicious
 from usvit.scoring.dicom_out.retired import rename_references, supported_class, with_class
+from usvit.scoring.items import VIEW_WEIGHT
 
 _SCHEME = "99USVIT"
 SERIES_NUMBER = 9801
@@ -43,6 +45,7 @@ _MOST_NUMBERS = 2000
 _CLASS_CODES = {"benign": codes.SCT.Benign, "malignant": codes.SCT.Malignant, "normal": codes.SCT.Normal}
 """Qualifiers, not diseases: SNOMED's "Benign neoplasm of breast" would be wrong for a cyst."""
 NO_UNITS, FRAMES = codes.UCUM.NoUnits, Code("{frames}", "UCUM", "frames")
+_WEIGHT = "Share of the image in the result of its study or patient"
 _COMMENT = Code("121106", "DCM", "Comment")
 
 
@@ -274,6 +277,7 @@ def _frame_group(shared: _Shared, one: Finding, *, many: bool) -> MeasurementsAn
         (f"spread_{scorer.positive}", "Standard deviation over the ensemble's networks", one.spread),
         ("threshold", "Threshold of the decision", one.threshold),
         ("novelty", "Novelty (1 is the limit of the training images)", one.ood),
+        (VIEW_WEIGHT, _WEIGHT, one.view_weight),
     )
     measurements += [_number(code, meaning, value) for code, meaning, value in optional if value is not None]
     origin = [f"threshold: {one.threshold_origin}"] if one.threshold_origin else []
@@ -300,6 +304,10 @@ def _roll_up(
         _count("n_positive", "Frames decided positive", sum(_is_positive(one, shared.scorer) for one in findings)),
         _count("n_unusual", "Frames unlike the training images", sum(one.unusual for one in findings)),
     ]
+    weights = [one.view_weight for one in findings if one.view_weight is not None]
+    if weights:
+        concept = private(VIEW_WEIGHT, _WEIGHT)
+        measurements.append(Measurement(concept, math.fsum(weights), NO_UNITS, derivation=codes.SCT.Total))
     if abstained := sum(bool(one.abstained) for one in findings):
         measurements.append(_count("n_abstained", "Frames without a decision", abstained))
     if n_failed:

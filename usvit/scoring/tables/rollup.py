@@ -9,7 +9,7 @@ has. The highest single frame and its number are given as well, so that one susp
 import itertools
 import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,18 +19,21 @@ import pandas as pd
 from usvit.errors import UsvitError
 from usvit.records import AbstentionZone, UnitPointRecord
 from usvit.scoring.abstention import decide_or_abstain
-from usvit.scoring.items import Row
+from usvit.scoring.items import UNIT_IDS, Row
 from usvit.scoring.tables.cells import plain, typed
 
 PORTION = 2_000
 """Number of rows yielded at once."""
-_UNITS = {"study": "exam", "patient": "patient"}
 
 
-def roll_up_columns(unit: str, positive: str) -> list[str]:
-    """Return the columns of ``files.csv``, ``studies.csv`` or ``patients.csv`` (``file``, ``study``, ``patient``)."""
+def roll_up_columns(unit: str, positive: str, *, attended: bool = False) -> list[str]:
+    """Return the columns of ``files.csv``, ``studies.csv`` or ``patients.csv`` (``file``, ``study``, ``patient``).
+
+    ``attended`` tells whether attention pools the images of this unit.
+    """
     counts = ["n_frames", "n_used", "n_unusual", "n_seen", "n_positive"]
     figures = [f"mean_calibrated_{positive}", f"max_calibrated_{positive}"]
+    figures += [f"attention_calibrated_{positive}"] if attended else []
     if unit == "file":
         return [
             "item_id",
@@ -99,10 +102,11 @@ class RollUps:
         abstain: bool,
         zone: AbstentionZone | None = None,
         own: UnitPointRecord | None = None,
+        attended: Mapping[str, float | None] | None = None,
     ):
         self._connection = connection
         self._positive, self._threshold, self._abstain, self._zone = positive, threshold, abstain, zone
-        self._own = own
+        self._own, self._attended = own, attended
         self._open: _Open | None = None
 
     def add(self, rows: pd.DataFrame) -> None:
@@ -162,6 +166,10 @@ class RollUps:
             found[many], found[f"files_without_{unit}"] = one(f"SELECT {known} FROM files").fetchone()
         return found
 
+    def columns(self, unit: str) -> list[str]:
+        """Return ``roll_up_columns`` of this job."""
+        return roll_up_columns(unit, self._positive, attended=self._attended is not None and self._decides(unit))
+
     def rows(self, unit: str) -> Iterator[pd.DataFrame]:
         """Yield one row per file in the order of the scores, or per study or patient in the order of their ids.
 
@@ -171,10 +179,10 @@ class RollUps:
             unit: ``file``, ``study`` or ``patient``.
 
         Yields:
-            Typed rows with the columns of ``roll_up_columns``.
+            Typed rows with these ``columns``.
         """
         made = self._file_rows() if unit == "file" else self._group_rows(unit)
-        columns = roll_up_columns(unit, self._positive)
+        columns = self.columns(unit)
         while portion := list(itertools.islice(made, PORTION)):
             yield typed(portion, columns)
 
@@ -189,9 +197,10 @@ class RollUps:
             f"SELECT {', '.join(_FileRollUp._fields)} FROM files WHERE {key} != '' ORDER BY {key}, seq"
         )
         for name, own in itertools.groupby(map(_FileRollUp._make, found), lambda one: getattr(one, key)):
-            yield {key: name, **self._group(list(own), unit)}
+            attended = None if self._attended is None else self._attended.get(name)
+            yield {key: name, **self._group(list(own), unit, attended)}
 
-    def _group(self, files: list[_FileRollUp], unit: str) -> Row:
+    def _group(self, files: list[_FileRollUp], unit: str, attended: float | None) -> Row:
         used = [one for one in files if one.mean is not None]
         mean = math.fsum(one.mean for one in used if one.mean is not None) / len(used) if used else None
         highest = max(used, key=lambda one: one.max or 0.0, default=None)  # the first of equals
@@ -202,20 +211,26 @@ class RollUps:
             "n_studies": len({one.study_id for one in files} - {""}),
             "n_files": len(files),
             **{name: sum(getattr(one, name) for one in files) for name in _FileRollUp._fields if name.startswith("n_")},
-            **self._figures(mean, highest.max if highest else None, unit),
+            **self._figures(mean, highest.max if highest else None, unit, attended),
             "max_item_id": highest.item_id if highest else "",
             "max_frame": highest.max_frame if highest else None,
         }
 
-    def _figures(self, mean: float | None, highest: float | None, unit: str) -> Row:
+    def _decides(self, unit: str) -> bool:
+        own = self._own
+        return own is not None and own.decides is not None and UNIT_IDS.get(own.unit) == f"{unit}_id"
+
+    def _figures(self, mean: float | None, highest: float | None, unit: str, attended: float | None = None) -> Row:
         none_left = mean is None and self._abstain
         value, threshold = mean, self._threshold
-        if self._own is not None and self._own.decides is not None and self._own.unit == _UNITS.get(unit):
-            value, threshold = mean if self._own.pooling == "mean" else highest, self._own.threshold
+        if self._own is not None and self._decides(unit):
+            pooled = {"mean": mean, "max": highest, "attention": attended}
+            value, threshold = pooled[self._own.pooling], self._own.threshold
         decision, abstained = decide_or_abstain(value, threshold, self._positive, self._zone, refused=none_left)
         return {
             f"mean_calibrated_{self._positive}": mean,
             f"max_calibrated_{self._positive}": highest,
+            f"attention_calibrated_{self._positive}": attended,
             "decision": decision,
             "abstained": abstained,
             "threshold": threshold,
@@ -242,6 +257,7 @@ def roll_ups(
     abstain: bool,
     zone: AbstentionZone | None = None,
     own: UnitPointRecord | None = None,
+    attended: Mapping[str, float | None] | None = None,
 ) -> Iterator[RollUps]:
     """Collect files in an unnamed database on the disk, which is deleted when the process ends.
 
@@ -250,6 +266,7 @@ def roll_ups(
         threshold: threshold of a single image; None: no decision is made.
         abstain: leave unusual frames out of all figures and decisions.
         own: threshold of studies or patients; None if they are decided at that of a single image.
+        attended: as in ``writer.write_tables``.
         zone: means for which no decision is made; uncertain frames count in the figures like all others.
 
     Raises:
@@ -263,7 +280,7 @@ def roll_ups(
             f"CREATE TABLE files (seq INTEGER PRIMARY KEY, {', '.join(_FileRollUp._fields)}, UNIQUE (item_id))"
         )
         connection.execute("CREATE TABLE failed (item_id PRIMARY KEY) WITHOUT ROWID")
-        yield RollUps(connection, positive, threshold, abstain, zone, own)
+        yield RollUps(connection, positive, threshold, abstain, zone, own, attended)
     except sqlite3.OperationalError as error:
         if "full" not in str(error) and "I/O" not in str(error):
             raise

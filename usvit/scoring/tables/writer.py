@@ -1,6 +1,6 @@
 """Write the tables of a scored set in one pass over the rows, each file atomically and with constant memory."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +9,7 @@ from usvit.files import atomic, sha256_of_file
 from usvit.records import AbstentionZone, ScoredTable, SummaryRecord, save_record
 from usvit.scoring.items import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
 from usvit.scoring.tables.cells import Rows, append_csv, parquet_rows, typed
-from usvit.scoring.tables.rollup import RollUps, roll_up_columns, roll_ups
+from usvit.scoring.tables.rollup import RollUps, roll_ups
 from usvit.scoring.tables.summary import JobFacts, Summary
 
 _ROLL_UPS = {"files.csv": "file", "studies.csv": "study", "patients.csv": "patient"}
@@ -30,6 +30,7 @@ def write_tables(
     abstain: bool = False,
     zone: AbstentionZone | None = None,
     sides: bool = False,
+    attended: Mapping[str, float | None] | None = None,
 ) -> SummaryRecord:
     """Write ``TABLES`` and ``summary.json`` into a folder.
 
@@ -51,6 +52,8 @@ def write_tables(
             and patients.
         zone: probabilities for which no decision is made, of images and of means.
         sides: whether a row states the breast that its image shows (``score_columns``).
+        attended: id of each study or patient -> calibrated probability that attention pools from its images, None
+            without an image; None if the unit of the model is pooled in another way.
 
     Returns:
         The content of ``summary.json``.
@@ -67,9 +70,9 @@ def write_tables(
         threshold_origin=threshold_origin,
         zone=zone,
     )
-    columns = score_columns(classes, positive, sides=sides)
+    columns = score_columns(classes, positive, sides=sides, weights=attended is not None)
     rows: dict[str, int] = {}
-    with roll_ups(positive, threshold, abstain=abstain, zone=zone, own=job.model.unit) as rolled:
+    with roll_ups(positive, threshold, abstain=abstain, zone=zone, own=job.model.unit, attended=attended) as rolled:
         with (
             atomic(out / "scores.parquet") as parquet,
             parquet_rows(parquet, columns) as add,
@@ -92,7 +95,7 @@ def write_tables(
             )
         rows["failures.csv"] = _write(out / "failures.csv", FAILURE_COLUMNS, _failed(failures, counted, rolled))
         for name, unit in _ROLL_UPS.items():
-            rows[name] = _write(out / name, roll_up_columns(unit, positive), rolled.rows(unit))
+            rows[name] = _write(out / name, rolled.columns(unit), rolled.rows(unit))
         counts = rolled.counts()
     files = {name: ScoredTable(rows=rows[name], sha256=sha256_of_file(out / name)) for name in TABLES}
     record = counted.record(job, counts, files)
