@@ -15,7 +15,7 @@ from usvit.config.evaluation import (
     Columns,
     EvaluationSettings,
     ExternalTestSettings,
-    LabelSettings,
+    LabelTableSettings,
     PredictionSettings,
     ScoredUnit,
     Unit,
@@ -28,11 +28,11 @@ from usvit.errors import UsvitError
 S = TypeVar("S", bound=Section)
 
 
-class EvaluateOptions(ExternalTestSettings, LabelSettings, EvaluationSettings, Columns):
+class EvaluateOptions(ExternalTestSettings, LabelTableSettings, EvaluationSettings, Columns):
     """Options of the command; which of them apply depends on what is evaluated."""
 
     unit: Annotated[Literal[Unit, ScoredUnit] | None, Option(metavar="UNIT")] = None  # type: ignore[assignment]
-    """Unit of analysis: image, lesion, breast, exam or patient; of a scored set, image, file, exam or patient.
+    """Unit of analysis: image, lesion, breast, exam or patient; of a scored set, also file.
     Figures, thresholds and calibration are those of the unit. (default: that of the run, or image)"""
     pooling: Annotated[str, Option(metavar="HOW")] = "mean"  # type: ignore[assignment]
     """Probability of a unit from those of its images: ``mean``; ``max`` (the image with the highest probability of the
@@ -95,10 +95,10 @@ def evaluate(
         )
         return
     if labels is not None:
-        _refuse(settings, (LabelSettings, ExternalTestSettings), "for a scored set, whose columns are known")
+        _refuse(settings, (LabelTableSettings, ExternalTestSettings), "for a scored set, whose columns are known")
         from usvit.scoring import LabelTable, evaluate_scores
 
-        table = LabelTable(labels, **dict(part(settings, LabelSettings)))
+        table = LabelTable(labels, **dict(part(settings, LabelTableSettings)))
         hidden = {"key": table.key, "input_root": table.input_root, "calibration": settings.calibration}
         record, _ = evaluate_scores(
             predictions,
