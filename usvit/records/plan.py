@@ -6,6 +6,7 @@ from pydantic import Field
 
 from usvit.config.planning import ComparisonTest
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, key, optional
+from usvit.records.units import UnitRecord
 
 PlanDesign = Literal["validation", "accuracy", "comparison"]
 PlanTarget = Literal["width", "half width", "power"]
@@ -32,7 +33,13 @@ class PlanAssumptions(Record):
     images_cv: _Amount = key("Coefficient of variation (SD / mean) of the number of images of a patient.")
     icc: Share = key("Correlation of the scores of two images of one patient, within a class.")
     like: list[Text] = key("Runs or tables from which assumptions were taken.")
+    unit: UnitRecord | None = optional("What a row of 'like' is, which keys of images count; absent for images.")
     notes: list[Text] = key("How the assumptions were taken.")
+
+    @property
+    def row(self) -> str:
+        """What a row is: image, or a unit such as patient."""
+        return "image" if self.unit is None else self.unit.unit
 
 
 class PlanCriterion(Record):
