@@ -16,7 +16,7 @@ from usvit.config.evaluation import (
     EvaluationSettings,
     ExternalTestSettings,
     LabelTableSettings,
-    PredictionSettings,
+    RepeatsSettings,
     ScoredUnit,
     Unit,
 )
@@ -85,13 +85,14 @@ def evaluate(
     chosen on other images, calibration, decision curve, subgroups and results by patient. --json prints all of them
     (docs/reference/metrics.schema.json). With --labels, the command evaluates a result of 'usvit score' as an external
     test: at the model's frozen threshold, and with the images that could not be scored or were seen in training. With
-    --repeatability, it compares the scores of near-duplicates, or of images with equal values in --repeats.
+    --repeatability, it compares the scores of near-duplicates, or of images (with --unit, of units, such as the exams
+    of a patient) with equal values in --repeats.
     """
     if repeatability or repeats is not None:
         refused = {"--labels": labels} if labels else {}
-        _refuse(settings, (Columns, PredictionSettings), "with --repeatability", refused)
+        _refuse(settings, (Columns, RepeatsSettings), "with --repeatability", refused)
         show_repeatability(
-            predictions, repeats, part(settings, Columns), part(settings, PredictionSettings), out, as_json=json_
+            predictions, repeats, part(settings, Columns), _of(settings, RepeatsSettings), out, as_json=json_
         )
         return
     if labels is not None:

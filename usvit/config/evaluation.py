@@ -69,7 +69,7 @@ class UnitColumns(Section):
     the scores state)"""
 
 
-class Columns(UnitColumns, ReferenceColumns):
+class Columns(ReferenceColumns, UnitColumns):
     """Columns of a table of predictions; a column that is not named has its usual name, if the table has it."""
 
     exam: Annotated[str | None, Option(metavar="COL")] = None
@@ -137,6 +137,10 @@ class UnitSettings(Section):
     def of_images(self) -> bool:
         """Whether a row is an image, so that nothing is pooled."""
         return self.unit in (None, "image")
+
+
+class RepeatsSettings(PredictionSettings, UnitSettings):
+    """Settings of the repeatability of the scores of images, or of units, in predictions that exist."""
 
 
 class EvaluationSettings(PredictionSettings, FigureSettings, UnitSettings):

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from usvit.estimate import Estimate
 from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Text, key, optional
+from usvit.records.units import UnitRecord
 from usvit.records.values import NonNegative, ShareValue
 
 
@@ -95,8 +96,14 @@ class RepeatabilityRecord(FileRecord):
     )
     most_flips: dict[str, Text] | None = key("Rule -> the change with the most flips, in words; null for repeats.")
     weights_sha256: dict[str, Sha256] | None = key("Fold -> SHA-256 of its weights; null if no network ran.")
+    unit: UnitRecord | None = optional("What a row is, which keys of images count; absent for images.")
     warnings: list[Text] = key("Sentences for a reader of the figures; empty if there are none.")
     created_with: Text
+
+    @property
+    def row(self) -> str:
+        """What one row is: ``image``, or the unit."""
+        return "image" if self.unit is None else self.unit.unit
 
     @model_validator(mode="after")
     def _has_one_content(self) -> "RepeatabilityRecord":

@@ -8,7 +8,14 @@ from usvit.data.splits import contamination_warning
 from usvit.documents import NOT_RECORDED
 from usvit.estimate import Estimate
 from usvit.estimate_text import WORDS, clear_of, estimate_text, fixed
-from usvit.records import CompareRecord, ContaminationRecord, DecisionCurve, MeanSd, MetricsRecord
+from usvit.records import (
+    CompareRecord,
+    ContaminationRecord,
+    DecisionCurve,
+    MeanSd,
+    MetricsRecord,
+    RepeatabilityRecord,
+)
 from usvit.wording import plural
 
 _OfUnits = MetricsRecord | CompareRecord
@@ -55,7 +62,7 @@ _LABELS = {
 }
 
 
-def unit_sentence(metrics: _OfUnits) -> str:
+def unit_sentence(metrics: _OfUnits | RepeatabilityRecord) -> str:
     """Say what a row is, how its images became one probability and one label, and what was left out."""
     unit = metrics.unit
     if unit is None:
