@@ -65,7 +65,7 @@ class UnitColumns(Section):
     lesion: Annotated[str | None, Option(metavar="COL")] = None
     """Column of the lesion, unique in its data set. (default: ``lesion_id``; for the labels of scored images, none)"""
     side: Annotated[str | None, Option(metavar="COL")] = None
-    """Column of the side of the breast, such as left or R. (default: ``side``; for the labels of scored images, what
+    """Column of the side of the breast, such as left or R. (default: 'side'; for the labels of scored images, what
     the scores state)"""
 
 

@@ -19,10 +19,11 @@ from usvit.metrics.checks import group_codes
 from usvit.metrics.influence import LinearPredictor
 from usvit.metrics.sample_size import shifted
 from usvit.records import UnitRecord
+from usvit.records.units import RowsOfUnit
 
 
 @dataclass(frozen=True)
-class ObservedRun:
+class ObservedRun(RowsOfUnit):
     """Test images, or units, of an existing run, whose predictions a plan takes as typical.
 
     Attributes:
@@ -44,10 +45,6 @@ class ObservedRun:
     code: np.ndarray
     images: tuple[str, ...]
     unit: UnitRecord | None = None
-
-    @property
-    def row(self) -> str:
-        return "image" if self.unit is None else self.unit.unit
 
     @property
     def prevalence(self) -> float:

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from usvit.estimate import Estimate
 from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Text, key, optional
-from usvit.records.units import UnitRecord
+from usvit.records.units import RowsOfUnit, UnitRecord
 from usvit.records.values import NonNegative, ShareValue
 
 
@@ -84,7 +84,7 @@ class ChangeRecord(Record):
     reason: Text | None = key(minLength=1)
 
 
-class RepeatabilityRecord(FileRecord):
+class RepeatabilityRecord(RowsOfUnit, FileRecord):
     """How far the scores of a network differ between repeats of one image, lesion or frame."""
 
     KIND: ClassVar[str] = "repeatability"
@@ -99,11 +99,6 @@ class RepeatabilityRecord(FileRecord):
     unit: UnitRecord | None = optional("What a row is, which keys of images count; absent for images.")
     warnings: list[Text] = key("Sentences for a reader of the figures; empty if there are none.")
     created_with: Text
-
-    @property
-    def row(self) -> str:
-        """What one row is: ``image``, or the unit."""
-        return "image" if self.unit is None else self.unit.unit
 
     @model_validator(mode="after")
     def _has_one_content(self) -> "RepeatabilityRecord":

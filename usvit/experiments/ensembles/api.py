@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import pandas as pd
 
@@ -103,21 +103,16 @@ def ensemble(
     if not units.of_images:
         tables = [with_unit_columns(table, first.columns) for table in tables]
         units_of(tables[0], units, positive)  # refuses images that do not state the unit, before anything is written
+    kind = cast(Weighting, weights)
     means = [
-        mean_of_fold(
-            *(tables, fold),
-            classes=classes,
-            positive=positive,
-            weighting=weights,
-            units=units,  # type: ignore[arg-type]
-        )
+        mean_of_fold(tables, fold, classes=classes, positive=positive, weighting=kind, units=units)
         for fold in range(len(members[0].folders))
     ]
     record = EnsembleRecord(
         usvit_version=usvit.__version__,
         classes=list(classes),
         positive_class=positive,
-        weights=weights,  # type: ignore[arg-type]
+        weights=kind,
         members=[member.described(folder) for member in members],
         folds=[one.record for one in means],
     )
