@@ -124,7 +124,8 @@ class UnitSettings(Section):
 
     unit: Annotated[Unit | None, Option(metavar="UNIT")] = None
     """Unit of analysis: ``image``, ``lesion``, ``breast``, ``exam`` or ``patient``. Figures, thresholds and calibration
-    are those of the unit. (default: that of the run, or ``image``)"""
+    are those of the unit. (default: that of the run; of a new run, the level at which the labels were made, by the
+    data card)"""
     pooling: Annotated[str, AfterValidator(_pooling), Option(metavar="HOW")] = "mean"
     """Probability of a unit from those of its images: ``mean``; ``max`` (the image with the highest probability of the
     positive class); ``top-K``, such as top-3 (mean of the K highest); ``noisy-or`` (one minus the product of one minus
@@ -137,6 +138,10 @@ class UnitSettings(Section):
     def of_images(self) -> bool:
         """Whether a row is an image, so that nothing is pooled."""
         return self.unit in (None, "image")
+
+    def at(self, level: Unit | None) -> "UnitSettings":
+        """Return the settings with the level of the labels as unit, if no unit is set."""
+        return self if self.unit is not None or level in (None, "image") else self.model_copy(update={"unit": level})
 
 
 class RepeatsSettings(PredictionSettings, UnitSettings):

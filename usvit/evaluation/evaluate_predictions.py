@@ -159,9 +159,12 @@ def measure(
 
 
 def units_to_use(found: Predictions, settings: UnitSettings) -> UnitSettings:
-    """Return the settings of the unit: those that were given, otherwise those of the run."""
-    own = None if found.record is None else found.record.config.as_written().get("units")
-    return UnitSettings.model_validate(own) if settings.unit is None and own else settings
+    """Return the settings of the unit: those that were given, else those of the run, or the level of its labels."""
+    if found.record is None or settings.unit is not None:
+        return settings
+    own = found.record.config.as_written().get("units")
+    chosen = UnitSettings.model_validate(own) if own else settings
+    return chosen.at(None if found.split_by_image else found.record.data.label_level)
 
 
 def at_units(found: Predictions, settings: UnitSettings) -> Predictions:

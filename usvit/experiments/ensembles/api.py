@@ -144,7 +144,7 @@ def _units(members: Sequence[Member], settings: UnitSettings) -> tuple[UnitSetti
         return own[0], []
     pairs = zip(members, own, strict=True)
     said = ", ".join(f"{member.name}: {one.unit or 'image'} by {one.pooling}" for member, one in pairs)
-    return IMAGES, [
+    return UnitSettings(unit="image"), [
         f"Figures and thresholds are those of images, at which studies and patients are decided, too: the members have "
         f"no unit and pooling that a mean of them can have ({said}). Name one with --unit and --pooling."
     ]
@@ -199,7 +199,7 @@ def _run_record(
         "data": config.get("data", {}),
         "model": {"image_size": config.get("model", {}).get("image_size")},
         "ensemble": {"weights": record.weights, "members": [member.name for member in members]},
-        **({} if units.of_images else {"units": units.model_dump()}),
+        **({} if units == IMAGES else {"units": units.model_dump()}),
         "allow_contaminated": any(one.config.as_written().get("allow_contaminated") is True for one in records),
     }
     several = WeightsRecord(source="several", name=None, sha256=None, license=None, upstream=None, pretrained_by=None)
