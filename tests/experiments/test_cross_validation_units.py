@@ -13,6 +13,7 @@ from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.errors import UsvitError
 from usvit.evaluation.predictions import read_predictions
 from usvit.records import MetricsRecord, ModelMetadata, SummaryRecord, load_record
+from usvit.reports.scores_document import units_sentence
 
 pytestmark = pytest.mark.slow
 ATTENTION = ("--unit", "lesion", "--pooling", "attention", "--set", "loss.vote=lesion")
@@ -80,7 +81,7 @@ def test_a_model_of_lesions_decides_studies_at_the_threshold_of_images_and_says_
     called = np.where(studies["mean_calibrated_malignant"] >= model.threshold, "malignant", "not malignant")
     assert studies["decision"].tolist() == called.tolist()
     said = "the model's own is for lesions by mean, which these tables do not have"
-    assert said in (tmp_path / "scores" / "scores.html").read_text()
+    assert said in units_sentence(scored.summary)
 
 
 def test_votes_change_nothing_where_every_patient_has_one_image(tmp_path):
