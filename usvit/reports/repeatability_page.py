@@ -62,7 +62,7 @@ def repeatability_document(record: RepeatabilityRecord, pairs: ScorePairs | None
         title=f"Repeatability of {record.name}",
         kind=f"{kind}. Positive class: {record.positive_class}.",
         lead=[
-            *([doc.Paragraph(unit_sentence(record))] if record.unit else []),
+            *([doc.Paragraph(unit_sentence(record).strip())] if record.unit else []),
             *(doc.Note(warning) for warning in record.warnings),
         ],
         sections=sections,

@@ -79,7 +79,8 @@ def test_lesions_and_sides_of_the_table_make_units_and_contradictions_are_refuse
 
     record, found = tested(table, "lesion")
     assert (record.unit.n_units, record.unit.n_images, record.unit.n_images_left_out) == (16, 16, 0)
-    assert set(found.table["image_id"]) == {make(lump) for lump in table["lump"]}
+    assert set(found.table["image_id"]) == set(found.table["lesion_id"]) == {make(lump) for lump in table["lump"]}
+    assert "lesion" in {one.unit for one in record.prevalence}
     one = table.assign(lump=table["case"].where(table["item_id"] != files[0], ""), seite="L")
     record, found = tested(one, "lesion")
     assert (record.unit.n_units, record.unit.n_images_left_out, record.unit.reason) == (

@@ -47,12 +47,12 @@ def predictions_of(
     said: list[str] = []
     if pooling not in ("mean", "max"):
         raise unknown("pooling", pooling, ["mean", "max"])
-    key = _names_of(rows, unit)
+    key, ids = _names_of(rows, unit), [name for name in ("patient_id", "lesion_id") if name in rows]
     base = pd.DataFrame(
         {
             "image_id": key.to_numpy(),
             "group_id": rows["group_id"].to_numpy(),
-            "patient_id": [one or None for one in rows["patient_id"]],
+            **{name: [one or None for one in rows[name]] for name in ids},
             "dataset": DATASET,
             "fold": 0,
             "part": "test",
@@ -80,7 +80,7 @@ def predictions_of(
     first = ordered["label"].map(order.index).groupby(ordered["image_id"]).min()
     found["label"] = [order[k] for k in first.reindex(found.index)]
     found["unusual"] = grouped["unusual"].max()  # yes comes after no
-    for name in (*(one for one in dict.fromkeys(more) if one != "unusual"), "patient_id"):
+    for name in (*(one for one in dict.fromkeys(more) if one != "unusual"), *ids):
         found[name] = found[name].where(grouped[name].nunique(dropna=False) == 1, None)
     found["n_images"] = grouped.size()
     mixed = int((grouped["label"].nunique() > 1).sum())
