@@ -13,8 +13,10 @@ from tests.conftest import TINY
 from tests.data.conftest import save, speckle, write_csv
 from usvit.data.datasets import OwnTable, build_manifest
 from usvit.errors import UsvitError
+from usvit.evaluation import evaluate
 from usvit.experiments.api import run_config
 from usvit.progress import NO_PROGRESS
+from usvit.records import MetricsRecord, ModelMetadata, load_record
 
 COLUMNS = ("--path-col", "Datei", "--label-col", "Befund", "--patient-col", "Fall-Nr.")
 
@@ -144,6 +146,14 @@ def test_run_json_states_the_level_of_the_card(usvit, lesions, tmp_path):
     answer = usvit("train", "--dataset", lesions / "card.md", "--data-root", lesions, *TINY, "--out", tmp_path / "run")
     assert answer.code == 0, answer.err
     assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["label_level"] == "lesion"
+    # The unit of the figures and thresholds is that of the labels, with the patient beside it.
+    metrics = load_record(tmp_path / "run" / "metrics.json", MetricsRecord)
+    assert metrics.unit.unit == "lesion" and metrics.patients is not None
+    model = load_record(tmp_path / "run" / "fold-0" / "model.json", ModelMetadata)
+    assert model.unit_thresholds.units.unit == "lesion"
+    assert "One row is one lesion" in (tmp_path / "run" / "report.html").read_text()
+    assert evaluate(tmp_path / "run").headline == metrics.headline
+    assert evaluate(tmp_path / "run", unit="image").unit is None
 
 
 def test_a_lesion_of_two_patients_ends_with_one_paragraph(usvit, lesions):

@@ -1,15 +1,19 @@
 """Training with one vote a lesion and attention over its views, from a phantom with views to the figures of lesions."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import usvit
 from tests.conftest import TINY
+from tests.data.conftest import speckle, write_dicom
 from tests.processes import command_line, ended_well, run
 from usvit.config import RunConfig
 from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.errors import UsvitError
 from usvit.evaluation.predictions import read_predictions
-from usvit.records import MetricsRecord, ModelMetadata, load_record
+from usvit.records import MetricsRecord, ModelMetadata, SummaryRecord, load_record
+from usvit.reports.scores_document import units_sentence
 
 pytestmark = pytest.mark.slow
 ATTENTION = ("--unit", "lesion", "--pooling", "attention", "--set", "loss.vote=lesion")
@@ -40,21 +44,49 @@ def test_a_run_pools_the_views_of_a_lesion_by_attention(root, tmp_path, how):
     assert "lesion" in page
 
 
-def voted_logits(root, folder, vote):
+def voted(root, folder, vote, *more):
     out = folder / vote
     two = ("--set", "data.classes=[benign,malignant]", "--set", "split.folds=2", "--set", f"loss.vote={vote}")
-    ended_well(run(command_line, "cv", "--data-root", str(root), "--out", str(out), *TINY, *two))
-    return read_predictions(out / "predictions.csv")["logit_malignant"].to_numpy()
+    ended_well(run(command_line, "cv", "--data-root", str(root), "--out", str(out), *TINY, *two, *more))
+    return out
 
 
-def test_votes_change_what_is_learnt_where_patients_have_different_numbers_of_images(root, tmp_path):
-    by_image, by_patient = (voted_logits(root, tmp_path, vote) for vote in ("image", "patient"))
-    assert np.abs(by_image - by_patient).max() > 1e-3
+def voted_logits(run):
+    return read_predictions(run / "predictions.csv")["logit_malignant"].to_numpy()
+
+
+@pytest.fixture(scope="module")
+def of_lesions(root):
+    """Two folds with thresholds of lesions, trained image by image."""
+    return voted(root, root / "runs", "image", "--unit", "lesion")
+
+
+def test_votes_change_what_is_learnt_where_patients_have_different_numbers_of_images(root, of_lesions, tmp_path):
+    by_patient = voted(root, tmp_path, "patient")
+    assert np.abs(voted_logits(of_lesions) - voted_logits(by_patient)).max() > 1e-3
+
+
+def test_a_model_of_lesions_decides_studies_at_the_threshold_of_images_and_says_so(of_lesions, tmp_path):
+    for number in range(6):
+        study = {"StudyInstanceUID": f"1.2.{number // 3}", "PatientID": f"P{number // 3}"}
+        write_dicom(tmp_path / "images" / f"{number}.dcm", speckle(number), **study)
+    scored = usvit.score(of_lesions, tmp_path / "images", tmp_path / "scores", key=tmp_path / "key", device="cpu")
+    assert scored.summary.counts.studies == 2
+    model = load_record(tmp_path / "scores" / "summary.json", SummaryRecord).model
+    assert (model.unit.unit, model.unit.pooling, model.unit.decides) == ("lesion", "mean", None)
+    assert "out-of-fold lesions" in model.unit.origin and "out-of-fold images" in model.threshold_origin
+    assert model.unit.threshold != model.threshold
+    studies = pd.read_csv(tmp_path / "scores" / "studies.csv")
+    assert studies["threshold"].tolist() == pytest.approx([model.threshold] * 2, abs=1e-6)
+    called = np.where(studies["mean_calibrated_malignant"] >= model.threshold, "malignant", "not malignant")
+    assert studies["decision"].tolist() == called.tolist()
+    said = "the model's own is for lesions by mean, which these tables do not have"
+    assert said in units_sentence(scored.summary)
 
 
 def test_votes_change_nothing_where_every_patient_has_one_image(tmp_path):
     write_phantom(PhantomSpec(n=40, size=64, views=1), tmp_path / "root" / "phantom")
-    by_image, by_patient = (voted_logits(tmp_path / "root", tmp_path, vote) for vote in ("image", "patient"))
+    by_image, by_patient = (voted_logits(voted(tmp_path / "root", tmp_path, vote)) for vote in ("image", "patient"))
     np.testing.assert_allclose(by_image, by_patient, atol=1e-5)
 
 

@@ -5,11 +5,15 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from tests.cli.runs import make_run
+from usvit.config.planning import PatientSettings
+from usvit.documents import terminal_text
 from usvit.errors import UsvitError
+from usvit.evaluation.predictions import read_predictions
 from usvit.metrics.area_interval import within_group_correlation
-from usvit.planning import plan_accuracy, plan_comparison, plan_validation
+from usvit.planning import plan_accuracy, plan_comparison, plan_document, plan_validation
 from usvit.planning.assumptions import observe
 
 
@@ -67,6 +71,35 @@ def test_a_run_gives_what_is_not_stated(runs, out):
     stated = plan_validation(like=runs[0], prevalence=0.2, images=1, icc=0, out=out)[0]
     assert stated.assumptions.prevalence == 0.2 and stated.assumptions.images_per_patient == 1
     assert stated.assumptions.linear_predictor_mean < assumed.linear_predictor_mean  # rarer positives
+
+
+def test_the_assumptions_are_those_of_the_unit(runs, out):
+    record, _ = plan_validation(like=runs[0], unit="patient", pooling="max", out=out)
+    predictions = read_predictions(runs[0] / "predictions.csv")
+    own = predictions[predictions["part"] == "test"].groupby("patient_id")
+    score, label = own["prob_malignant"].max(), own["label"].agg(lambda one: (one == "malignant").any())
+    assumed = record.assumptions
+    assert assumed.auc == pytest.approx(roc_auc_score(label, score))
+    assert assumed.prevalence == pytest.approx(label.mean())
+    assert (assumed.images_per_patient, assumed.icc, assumed.unit.unit) == (1, 0, "patient")
+    assert (assumed.unit.n_units, assumed.unit.n_images) == (len(score), int(own.size().sum()))
+    assert all(one.design_effect == 1 for one in record.criteria) and record.n_images == record.n_patients
+    text = terminal_text(plan_document(record))
+    assert "Share of positive patients (prevalence)" in text and "a row is one patient of 2 to 2 images" in text.lower()
+    assert "per patient" not in text and "images of a patient" not in text
+    images, _ = plan_validation(like=runs[0], out=out)
+    assert images.assumptions.unit is None and images.assumptions.auc < assumed.auc
+    assert "Share of positive images (prevalence)" in terminal_text(plan_document(images))
+    both, _ = plan_comparison(like=runs, unit="patient", margin=0.1, out=out)
+    assert both.assumptions.auc < 1 and both.assumptions.unit.pooling == "mean"
+
+
+def test_a_unit_without_a_run_or_that_the_run_does_not_have_is_refused(runs, out):
+    with pytest.raises(UsvitError, match="--unit lesion says how a run is read: name one with --like"):
+        plan_validation(auc=0.9, prevalence=0.3, unit="lesion", out=out)
+    with pytest.raises(UsvitError, match="no figures of the unit lesion: the predictions have no column lesion_id"):
+        plan_accuracy(like=runs[0], unit="lesion", out=out)
+    assert not out.exists()
 
 
 def test_two_runs_give_both_aucs_and_the_correlation(runs, out):
@@ -154,6 +187,6 @@ def test_images_of_the_first_repeat_keep_their_names_whatever_the_order_of_the_t
     again = table.assign(repeat=1, fold=table["fold"] + table["fold"].max() + 1)
     both = pd.concat([again, table.assign(repeat=0)]).sample(frac=1, random_state=0)
     both.to_csv(tmp_path / "both.csv", index=False)
-    found = observe(tmp_path / "both.csv")
+    found = observe(tmp_path / "both.csv", PatientSettings())
     label = dict(zip(table["dataset"] + "/" + table["image_id"].astype(str), table["label"], strict=True))
     assert [label[name] == found.positive_class for name in found.images] == found.positive.tolist()

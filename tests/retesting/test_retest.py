@@ -77,6 +77,33 @@ def test_each_image_is_scored_by_the_network_of_its_fold_at_its_threshold(run, s
     assert any("scored differently from predictions.csv" in one for one in record.warnings)
 
 
+def test_all_images_of_a_patient_are_changed_alike_and_the_pooled_scores_compared(run, small_phantom):
+    record, folder = retest(run, changes=["gain", "calipers"], unit="patient", pooling="max", data_root=small_phantom)
+    jsonschema.validate(record.content(), schema_of(RepeatabilityRecord))
+    table = read_csv(folder / "changes.csv", text=["image_id", "strength", "change"])
+    by_patient = {
+        kind: own.groupby("patient_id")["prob_malignant"].agg(["max", "size"])
+        for kind, own in table.fillna({"strength": ""}).groupby(["change", "strength"])
+    }
+    plain = by_patient["none", ""]
+    assert (record.unit.unit, record.unit.n_units, record.unit.n_images) == ("patient", len(plain), 48)
+    louder = next(one for one in record.changes if one.strength == "+6 dB")
+    apart = by_patient["gain", "+6 dB"]["max"] - plain["max"]
+    assert louder.n_images == len(plain) and louder.scales.probability.bias.value == pytest.approx(apart.mean())
+    fixed = next(flip for flip in louder.flips if flip.rule == "threshold 0.5")
+    assert fixed.n_flips == ((by_patient["gain", "+6 dB"]["max"] >= 0.5) != (plain["max"] >= 0.5)).sum()
+    marked = next(one for one in record.changes if one.change == "calipers")
+    whole = by_patient["calipers", marked.strength]["size"].reindex(plain.index) == plain["size"]
+    assert marked.n_images == whole.sum() < len(plain) and marked.left_out[0].n == (~whole).sum()
+    assert "patients with an image that does not allow the change" in marked.left_out[0].reason
+    page = (folder / "repeatability.html").read_text()
+    assert "One row is one patient" in page and "Test patients before and after" in page and "Patients (groups)" in page
+    with pytest.raises(UsvitError, match="--images cannot be used with the unit patient"):
+        retest(run, images=9, unit="patient", data_root=small_phantom)
+    with pytest.raises(UsvitError, match="no figures of the unit exam: the predictions have no column exam_id"):
+        retest(run, unit="exam", data_root=small_phantom)
+
+
 def test_the_same_run_gives_the_same_bytes(run, small_phantom, tmp_path):
     for name in ("a", "b"):
         retest(run, changes=["jpeg", "text"], images=9, data_root=small_phantom, out=tmp_path / name)
@@ -160,3 +187,22 @@ def test_a_split_by_image_is_told(run):
     with pytest.raises(UsvitError, match="repeatability needs at least 3"):
         repeatability(run)
     assert any("split by image" in one for one in repeatability(run, repeats="patient_id").warnings)
+
+
+def test_the_exams_of_a_patient_are_repeats_of_each_other(run, tmp_path):
+    tables = [pd.read_csv(path) for path in sorted(run.glob("fold-*/predictions.csv"))]
+    table = pd.concat(tables).query("part == 'test'")
+    nth = table.groupby("patient_id").cumcount()
+    table = table.assign(exam_id=table["patient_id"] + "-" + (nth % 2).astype(str))
+    table.to_csv(tmp_path / "exams.csv", index=False)
+    record = repeatability(tmp_path / "exams.csv", repeats="patient_id", unit="exam")
+    several = table.groupby("patient_id")["exam_id"].nunique() == 2
+    assert (record.repeats.n_sets, record.repeats.n_images) == (several.sum(), 2 * several.sum())
+    assert record.unit.unit == "exam" and record.repeats.n_pairs == several.sum()
+    exams = table.groupby(["patient_id", "exam_id"])["prob_malignant"].mean()
+    pairs = exams.groupby("patient_id").agg(["min", "max", "size"])
+    apart = (pairs["max"] - pairs["min"])[pairs["size"] == 2]
+    within = ((apart**2).sum() / (2 * len(apart))) ** 0.5
+    assert record.repeats.scales.probability.within_sd.value == pytest.approx(within)
+    with pytest.raises(UsvitError, match="--unit exam needs --repeats COLUMN"):
+        repeatability(tmp_path / "exams.csv", unit="exam")

@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from usvit.cli import options as o
+from usvit.cli.settings import takes_options
+from usvit.config.evaluation import UnitSettings
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
     from usvit.records import MetricsRecord
 
 
+@takes_options()
 def ensemble(
     runs: Annotated[
         list[Path],
         typer.Argument(help="Two or more runs of 'usvit cv' or 'train' with the same folds.", metavar="RUN RUN..."),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the ensemble, which is a run directory.", metavar="DIR")],
+    settings: UnitSettings,
     weights: Annotated[
         str,
         typer.Option(
@@ -30,12 +34,13 @@ def ensemble(
     """Average runs with the same folds: each test image by the networks that were not trained on it.
 
     The result is a run directory for 'usvit score --model', 'evaluate', 'compare' and 'report'. It refers to its
-    members and copies no weights. See 'usvit docs ensembles'.
+    members and copies no weights. Its unit (--unit) is by default that of its members, if they have one in common: its
+    thresholds of the unit then decide studies or patients in 'usvit score'. See 'usvit docs ensembles'.
     """
     from usvit.experiments import ensemble as ensemble_of_runs
     from usvit.files import read_json
 
-    outcome = ensemble_of_runs(*runs, out=out, weights=weights, command=o.command_line())
+    outcome = ensemble_of_runs(*runs, settings=settings, out=out, weights=weights, command=o.command_line())
     if json_:
         print(json.dumps(read_json(outcome.path / "metrics.json"), indent=2, ensure_ascii=False, allow_nan=False))
     else:

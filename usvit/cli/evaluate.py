@@ -15,8 +15,8 @@ from usvit.config.evaluation import (
     Columns,
     EvaluationSettings,
     ExternalTestSettings,
-    LabelSettings,
-    PredictionSettings,
+    LabelTableSettings,
+    RepeatsSettings,
     ScoredUnit,
     Unit,
 )
@@ -28,11 +28,11 @@ from usvit.errors import UsvitError
 S = TypeVar("S", bound=Section)
 
 
-class EvaluateOptions(ExternalTestSettings, LabelSettings, EvaluationSettings, Columns):
+class EvaluateOptions(ExternalTestSettings, LabelTableSettings, EvaluationSettings, Columns):
     """Options of the command; which of them apply depends on what is evaluated."""
 
     unit: Annotated[Literal[Unit, ScoredUnit] | None, Option(metavar="UNIT")] = None  # type: ignore[assignment]
-    """Unit of analysis: image, lesion, breast, exam or patient; of a scored set, image, file, exam or patient.
+    """Unit of analysis: image, lesion, breast, exam or patient; of a scored set, also file.
     Figures, thresholds and calibration are those of the unit. (default: that of the run, or image)"""
     pooling: Annotated[str, Option(metavar="HOW")] = "mean"  # type: ignore[assignment]
     """Probability of a unit from those of its images: ``mean``; ``max`` (the image with the highest probability of the
@@ -85,20 +85,21 @@ def evaluate(
     chosen on other images, calibration, decision curve, subgroups and results by patient. --json prints all of them
     (docs/reference/metrics.schema.json). With --labels, the command evaluates a result of 'usvit score' as an external
     test: at the model's frozen threshold, and with the images that could not be scored or were seen in training. With
-    --repeatability, it compares the scores of near-duplicates, or of images with equal values in --repeats.
+    --repeatability, it compares the scores of near-duplicates, or of images (with --unit, of units, such as the exams
+    of a patient) with equal values in --repeats.
     """
     if repeatability or repeats is not None:
         refused = {"--labels": labels} if labels else {}
-        _refuse(settings, (Columns, PredictionSettings), "with --repeatability", refused)
+        _refuse(settings, (Columns, RepeatsSettings), "with --repeatability", refused)
         show_repeatability(
-            predictions, repeats, part(settings, Columns), part(settings, PredictionSettings), out, as_json=json_
+            predictions, repeats, part(settings, Columns), _of(settings, RepeatsSettings), out, as_json=json_
         )
         return
     if labels is not None:
-        _refuse(settings, (LabelSettings, ExternalTestSettings), "for a scored set, whose columns are known")
+        _refuse(settings, (LabelTableSettings, ExternalTestSettings), "for a scored set, whose columns are known")
         from usvit.scoring import LabelTable, evaluate_scores
 
-        table = LabelTable(labels, **dict(part(settings, LabelSettings)))
+        table = LabelTable(labels, **dict(part(settings, LabelTableSettings)))
         hidden = {"key": table.key, "input_root": table.input_root, "calibration": settings.calibration}
         record, _ = evaluate_scores(
             predictions,

@@ -8,10 +8,15 @@ import typer
 
 from usvit.cli import options as o
 from usvit.cli.settings import takes_options
-from usvit.config.evaluation import LabelSettings
+from usvit.config.evaluation import LabelTableSettings, ScoredUnitSettings
+from usvit.config.fields import part
 
 if TYPE_CHECKING:
-    from usvit.records import CalibrationRecord, ConformalFit
+    from usvit.records import CalibrationRecord, ConformalFit, FittedThreshold
+
+
+class RecalibrateOptions(ScoredUnitSettings, LabelTableSettings):
+    """Options of the command: the labels, and the unit of further thresholds."""
 
 
 @takes_options()
@@ -21,7 +26,7 @@ def recalibrate(
         Path, typer.Option(help="Labels of its images: CSV, TSV, XLSX or Parquet, column --label.", metavar="FILE")
     ],
     out: Annotated[Path, typer.Option(help="JSON file to write, to pass as --calibration.", metavar="FILE")],
-    settings: LabelSettings,
+    settings: RecalibrateOptions,
     drop_seen: Annotated[
         bool, typer.Option("--drop-seen", help="Omit patients with an image that was seen in training.")
     ] = False,
@@ -39,12 +44,15 @@ def recalibrate(
     """Fit temperature, thresholds and conformal sets on local labels, and print their uncertainty.
 
     The model does not change: pass the file to 'usvit score' and 'usvit evaluate' with --calibration. Evaluate it on
-    other patients; the patients of the fit are refused.
+    other patients; the patients of the fit are refused. --unit also chooses thresholds of lesions, exams or
+    patients, on the pooled calibrated probability of their images. Temperature and conformal sets stay those of images:
+    'usvit score' pools calibrated probabilities, and the guarantee of the sets covers means and maxima of images.
     """
     from usvit.scoring import LabelTable, recalibrate
 
-    table = LabelTable(labels, **dict(settings))
-    record = recalibrate(scores, table, out=out, drop_seen=drop_seen, alpha=alpha, seed=seed)
+    table = LabelTable(labels, **dict(part(settings, LabelTableSettings)))
+    units = part(settings, ScoredUnitSettings)
+    record = recalibrate(scores, table, settings=units, out=out, drop_seen=drop_seen, alpha=alpha, seed=seed)
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
@@ -54,8 +62,7 @@ def recalibrate(
 
 
 def _show(record: "CalibrationRecord") -> None:
-    from usvit.estimate import Estimate
-    from usvit.estimate_text import BRACKETS, Style, estimate_text
+    from usvit.estimate_text import Style, estimate_text
 
     counts = ", ".join(f"{name} {count}" for name, count in record.class_counts.items())
     print(f"{record.n_images} images in {record.n_groups} groups: {counts}")
@@ -64,8 +71,23 @@ def _show(record: "CalibrationRecord") -> None:
     if record.seen is not None:
         print(f"images seen in training: {record.seen.answer}")
     print(f"temperature {estimate_text(record.temperature, Style(undefined='none: {reason}'))}")
-    print(f"\n{'':20}{'threshold [95 %]':26}{'sensitivity [95 %]':24}{'corr.':8}{'specificity [95 %]':24}{'corr.'}")
-    for one in record.thresholds:
+    _show_thresholds("image", record.thresholds)
+    if (fitted := record.unit_thresholds) is not None:
+        _show_thresholds(f"{fitted.units.unit}, {fitted.units.pooling}", fitted.thresholds)
+    print("corr.: corrected for the optimism of choosing and evaluating on the same patients (patient bootstrap)\n")
+    for sentence in record.said:
+        print(sentence)
+    if record.conformal is not None:
+        _show_sets(record.conformal, record.positive_class)
+
+
+def _show_thresholds(row: str, thresholds: list["FittedThreshold"]) -> None:
+    """Print the thresholds of images or units."""
+    from usvit.estimate import Estimate
+    from usvit.estimate_text import BRACKETS, Style, estimate_text
+
+    print(f"\n{row:20}{'threshold [95 %]':26}{'sensitivity [95 %]':24}{'corr.':8}{'specificity [95 %]':24}{'corr.'}")
+    for one in thresholds:
         if one.threshold is None:
             print(f"{one.rule:20}none: {one.reason}")
             continue
@@ -76,11 +98,6 @@ def _show(record: "CalibrationRecord") -> None:
                 shown = "-" if figure.corrected is None else f"{figure.corrected:.3f}"
                 cells.append(f"{estimate_text(figure, Style(undefined='')):24}{shown:8}")
         print("".join(cells).rstrip())
-    print("corr.: corrected for the optimism of choosing and evaluating on the same patients (patient bootstrap)\n")
-    for sentence in record.said:
-        print(sentence)
-    if record.conformal is not None:
-        _show_sets(record.conformal, record.positive_class)
 
 
 def _show_sets(fit: "ConformalFit", positive: str) -> None:

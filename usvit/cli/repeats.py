@@ -3,14 +3,14 @@
 import json
 from pathlib import Path
 
-from usvit.config.evaluation import Columns, PredictionSettings
+from usvit.config.evaluation import Columns, RepeatsSettings
 
 
 def show_repeatability(
     predictions: Path,
     repeats: str | None,
     columns: Columns,
-    settings: PredictionSettings,
+    settings: RepeatsSettings,
     out: Path | None,
     *,
     as_json: bool,

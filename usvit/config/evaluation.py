@@ -11,7 +11,7 @@ from usvit.config.fields import Option
 from usvit.config.sections import Section, Unit
 from usvit.errors import UsvitError
 
-ScoredUnit = Literal["image", "file", "exam", "patient"]
+ScoredUnit = Literal["image", "file", "lesion", "breast", "exam", "patient"]
 UnitLabels = Literal["any", "lesion", "refuse"]
 
 
@@ -59,13 +59,19 @@ class ReferenceColumns(Section):
     """Column of the patient. (default: ``patient_id``; for the labels of scored images, none)"""
 
 
-class Columns(ReferenceColumns):
-    """Columns of a table of predictions; a column that is not named has its usual name, if the table has it."""
+class UnitColumns(Section):
+    """Columns of a table that name the lesion and the breast of each image."""
 
     lesion: Annotated[str | None, Option(metavar="COL")] = None
-    """Column of the lesion, unique in its data set. (default: ``lesion_id``)"""
+    """Column of the lesion, unique in its data set. (default: ``lesion_id``; for the labels of scored images, none)"""
     side: Annotated[str | None, Option(metavar="COL")] = None
-    """Column of the side of the breast, such as left or R. (default: ``side``)"""
+    """Column of the side of the breast, such as left or R. (default: 'side'; for the labels of scored images, what
+    the scores state)"""
+
+
+class Columns(ReferenceColumns, UnitColumns):
+    """Columns of a table of predictions; a column that is not named has its usual name, if the table has it."""
+
     exam: Annotated[str | None, Option(metavar="COL")] = None
     """Column of the exam, unique in its data set. (default: ``exam_id``)"""
     prob: Annotated[tuple[str, ...], Option(metavar="[CLASS=]COL")] = ()
@@ -118,7 +124,8 @@ class UnitSettings(Section):
 
     unit: Annotated[Unit | None, Option(metavar="UNIT")] = None
     """Unit of analysis: ``image``, ``lesion``, ``breast``, ``exam`` or ``patient``. Figures, thresholds and calibration
-    are those of the unit. (default: that of the run, or ``image``)"""
+    are those of the unit. (default: that of the run; of a new run, the level at which the labels were made, by the
+    data card)"""
     pooling: Annotated[str, AfterValidator(_pooling), Option(metavar="HOW")] = "mean"
     """Probability of a unit from those of its images: ``mean``; ``max`` (the image with the highest probability of the
     positive class); ``top-K``, such as top-3 (mean of the K highest); ``noisy-or`` (one minus the product of one minus
@@ -132,19 +139,33 @@ class UnitSettings(Section):
         """Whether a row is an image, so that nothing is pooled."""
         return self.unit in (None, "image")
 
+    def at(self, level: Unit | None) -> "UnitSettings":
+        """Return the settings with the level of the labels as unit, if no unit is set."""
+        return self if self.unit is not None or level in (None, "image") else self.model_copy(update={"unit": level})
+
+
+class RepeatsSettings(PredictionSettings, UnitSettings):
+    """Settings of the repeatability of the scores of images, or of units, in predictions that exist."""
+
 
 class EvaluationSettings(PredictionSettings, FigureSettings, UnitSettings):
     """Settings of the evaluation of a run or of a table of predictions."""
 
 
-class ExternalTestSettings(ContaminationSettings, FigureSettings):
-    """Settings of an external test: a scored set, compared with labels."""
+class ScoredUnitSettings(Section):
+    """What one row of the figures of a scored set is, and how the images of one unit become one row."""
 
     unit: Annotated[ScoredUnit, Option(metavar="UNIT")] = "image"
-    """Unit of analysis: ``image`` (each frame of a file), ``file``, ``exam`` (the study) or ``patient``."""
+    """Unit of analysis: image (each frame of a file), file, lesion, breast (a side of a patient), exam (the study) or
+    patient."""
     pooling: Annotated[Literal["mean", "max"], Option(metavar="HOW")] = "mean"
     """Combine the images of a unit by ``mean`` (for several files, the mean of the means, as in ``patients.csv``) or
     ``max`` (the image with the highest calibrated probability)."""
+
+
+class ExternalTestSettings(ContaminationSettings, FigureSettings, ScoredUnitSettings):
+    """Settings of an external test: a scored set, compared with labels."""
+
     drop_seen: bool = False
     """Omit patients with an image that was seen in training, instead of an error."""
     calibration: Annotated[Path | None, Option(metavar="FILE")] = None
@@ -173,7 +194,11 @@ class LabelSettings(ReferenceColumns):
     """Prefix to remove from the paths of the label table before matching."""
 
 
-class LabelTable(LabelSettings):
+class LabelTableSettings(LabelSettings, UnitColumns):
+    """How a table of reference labels is read, joined to scored images, and grouped into units."""
+
+
+class LabelTable(LabelTableSettings):
     """A table of reference labels.
 
     Example:

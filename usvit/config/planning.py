@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from usvit.config.evaluation import UnitSettings
 from usvit.config.fields import Option
-from usvit.config.sections import Section
 
 ComparisonTest = Literal["difference", "noninferiority", "equivalence"]
 
@@ -16,15 +16,15 @@ _Width = Annotated[float, Field(gt=0, le=2), Option(metavar="W")]
 _Like = Annotated[Path | None, Option(metavar="RUN")]
 
 
-class PatientSettings(Section):
-    """Patients of a planned study."""
+class PatientSettings(UnitSettings):
+    """Patients of a planned study, and the unit whose figures it measures: images are then those units."""
 
     prevalence: _Share = None
     """Share of positive images. (default: that of ``like``)"""
     positive: Annotated[str | None, Option(metavar="CLASS")] = None
     """The positive class of ``like``. (default: its own, or malignant)"""
     images: Annotated[float | None, Field(ge=1), Option(metavar="M")] = None
-    """Mean number of images of a patient. (default: that of ``like``, or 1)"""
+    """Mean number of images, or of units, of a patient. (default: that of ``like``, or 1)"""
     images_cv: Annotated[float | None, Field(ge=0, le=10), Option(metavar="CV")] = None
     """SD / mean of the number of images. (default: that of ``like``, or 0)"""
     icc: Annotated[float | None, Field(ge=0, le=1), Option(metavar="R")] = None

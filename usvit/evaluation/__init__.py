@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .prediction_arrays import rows_of as rows_of
     from .predictions import SUM_TOLERANCE as SUM_TOLERANCE
     from .predictions import check_complete as check_complete
+    from .predictions import check_units as check_units
     from .predictions import classes_of as classes_of
     from .predictions import first_repeat as first_repeat
     from .predictions import predictions_table as predictions_table

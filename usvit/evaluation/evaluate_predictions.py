@@ -123,8 +123,7 @@ def evaluate(
     if out is not None:
         named = {key: value for key, value in columns if value}
         files = {"predictions": path / "predictions.csv" if path.is_dir() else path}
-        if settings.manifest is not None:
-            files["manifest"] = settings.manifest
+        files |= {} if settings.manifest is None else {"manifest": settings.manifest}
         evaluated = Evaluation(
             of="run" if path.is_dir() else "table",
             source=found.name,
@@ -159,9 +158,11 @@ def measure(
 
 
 def units_to_use(found: Predictions, settings: UnitSettings) -> UnitSettings:
-    """Return the settings of the unit: those that were given, otherwise those of the run."""
-    own = None if found.record is None else found.record.config.as_written().get("units")
-    return UnitSettings.model_validate(own) if settings.unit is None and own else settings
+    """Return the settings of the unit: those that were given, else those of the run, or the level of its labels."""
+    if found.record is None or settings.unit is not None:
+        return settings
+    own = UnitSettings.model_validate(found.record.config.as_written().get("units") or settings)
+    return own.at(None if found.split_by_image else found.record.data.label_level)
 
 
 def at_units(found: Predictions, settings: UnitSettings) -> Predictions:
@@ -173,8 +174,8 @@ def at_units(found: Predictions, settings: UnitSettings) -> Predictions:
     if settings.of_images:
         return found
     table, unit = units_of(with_unit_columns(found.table, found.columns, *SUBGROUP_COLUMNS), settings, found.positive)
-    said = [f"{found.name}: left out {unit.reason}."] if unit.reason else []
-    return replace(found, table=table, columns=None, warnings=[*found.warnings, *said], unit=unit)
+    said = [*found.warnings, *([f"{found.name}: left out {unit.reason}."] if unit.reason else [])]
+    return replace(found, table=table, columns=None, warnings=said, unit=unit)
 
 
 @takes_settings

@@ -132,13 +132,13 @@ def _changed(rule: str, before: NDArray[np.bool_], after: NDArray[np.bool_], gro
     return _flips(rule, before != after, group).model_copy(update=directions)
 
 
-def most_flips(changes: Sequence[ChangeRecord]) -> dict[str, str]:
+def most_flips(changes: Sequence[ChangeRecord], row: str = "image") -> dict[str, str]:
     """Return for each rule the change with the highest flip rate, in words; a rule that nothing flips is left out."""
     worst: dict[str, tuple[float, str]] = {}
     for one in changes:
         for flip in one.flips:
             rate = flip.rate.value or 0.0
-            words = f"{one.change} {one.strength}: {flip.n_flips} of {flip.n_pairs} images"
+            words = f"{one.change} {one.strength}: {flip.n_flips} of {flip.n_pairs} {row}s"
             if rate > worst.get(flip.rule, (0.0, ""))[0]:
                 worst[flip.rule] = (rate, words)
     return {rule: words for rule, (_, words) in worst.items()}

@@ -298,9 +298,9 @@ def _run_fold(
         positive = setup.manifest.positive_class
         calibrated = calibration_of(rows.iloc[at["val"]], logits[: len(at["val"])], setup.classes, positive, fold)
         of_units = None
-        if not config.units.of_images:
+        if not setup.units.of_images:
             inner = evaluation.with_unit_columns(table[table["part"] == "val"], rows)
-            of_units = unit_thresholds(inner, config.units, positive, calibrated.temperature)
+            of_units = unit_thresholds(inner, setup.units, positive, calibrated.temperature)
         novelty = (
             detector
             if isinstance(detector, str)
@@ -355,7 +355,7 @@ def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
     write_csv(run.path / "predictions.csv", pooled)
     # The inner validation rows choose thresholds and fit temperatures; the test rows are measured.
     measured = pd.concat([pooled, inner], ignore_index=True)
-    units = setup.config.units
+    units = setup.units
     positive = setup.manifest.positive_class
     metrics = evaluation.summarise(measured, classes=setup.classes, positive=positive, columns=rows, units=units)
     save_record(run.path / "metrics.json", evaluation.with_contamination(metrics, setup.contamination))

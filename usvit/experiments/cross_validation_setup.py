@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from usvit.config import DataConfig, RunConfig
+from usvit.config.evaluation import UnitSettings
 from usvit.config.own_table import COLUMN_OPTIONS
 from usvit.data.datasets import Manifest, open_manifest, same_images
 from usvit.data.splits import (
@@ -88,6 +89,11 @@ class CrossValidationSetup:
             model, _ = new_model_with_report(self.config, self.spec, self.weights, len(self.classes), fold)
             adapt(model, self.config)
         return model
+
+    @property
+    def units(self) -> UnitSettings:
+        """What a row of the figures is: the unit that was set, else that of the labels, if the folds keep it whole."""
+        return self.config.units.at(None if self.config.split.unit == "image" else self.manifest.label_level)
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def plan_accuracy(
         ('sensitivity', 470)
     """
     folder = checked_folder(out)
-    run = None if settings.like is None else observe(settings.like, settings.positive)
+    run = None if settings.like is None else observe(settings.like, settings)
     share = share_of(settings.prevalence, "--prevalence", run, lambda one: one.prevalence)
     expected = {
         "sensitivity": share_of(

@@ -7,20 +7,24 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import norm, rankdata
 
+from usvit.config.evaluation import UnitSettings
+from usvit.config.fields import part
 from usvit.config.planning import PatientSettings
 from usvit.errors import UsvitError
-from usvit.evaluation import first_repeat, open_predictions, rows_of
+from usvit.evaluation import at_units, first_repeat, open_predictions, rows_of, units_to_use
 from usvit.metrics.area_interval import within_group_correlation
 from usvit.metrics.basic import auc, decide
 from usvit.metrics.calibration_statistics import calibration_line, log_odds
 from usvit.metrics.checks import group_codes
 from usvit.metrics.influence import LinearPredictor
 from usvit.metrics.sample_size import shifted
+from usvit.records import UnitRecord
+from usvit.records.units import RowsOfUnit
 
 
 @dataclass(frozen=True)
-class ObservedRun:
-    """Test images of an existing run, whose predictions a plan takes as typical.
+class ObservedRun(RowsOfUnit):
+    """Test images, or units, of an existing run, whose predictions a plan takes as typical.
 
     Attributes:
         name: of the run or table.
@@ -30,6 +34,7 @@ class ObservedRun:
         called: (n,) bool, whether the most probable class is the positive one.
         code: (n,) int, the patient (or duplicate cluster) of each image.
         images: (n,) names, by which two runs are matched.
+        unit: what a row is; None for an image.
     """
 
     name: str
@@ -39,6 +44,7 @@ class ObservedRun:
     called: np.ndarray
     code: np.ndarray
     images: tuple[str, ...]
+    unit: UnitRecord | None = None
 
     @property
     def prevalence(self) -> float:
@@ -75,17 +81,18 @@ class ObservedRun:
                 "--prevalence."
             )
         moved = shifted(self.log_odds, (intercept, slope), self.prevalence, prevalence)
-        says = f"the {len(moved)} test images of {self.name}, recalibrated by its own line (slope {slope:.2f})"
+        says = f"the {len(moved)} test {self.row}s of {self.name}, recalibrated by its own line (slope {slope:.2f})"
         return LinearPredictor.observed(moved, self.positive, prevalence, says)
 
 
-def observe(path: str | Path, positive: str | None = None) -> ObservedRun:
-    """Read the test images of a run or a predictions table.
+def observe(path: str | Path, settings: PatientSettings) -> ObservedRun:
+    """Read the test images of a run or a predictions table, or their units.
 
     Raises:
-        UsvitError: as ``open_predictions``; a class is absent.
+        UsvitError: as ``open_predictions`` and ``units_of``; a class is absent.
     """
-    found = open_predictions(Path(path), positive=positive)
+    found = open_predictions(Path(path), positive=settings.positive)
+    found = at_units(found, units_to_use(found, part(settings, UnitSettings)))
     rows = rows_of(found.table, "test", found.classes)
     k = rows.index(found.positive)
     up = rows.label == k
@@ -102,6 +109,7 @@ def observe(path: str | Path, positive: str | None = None) -> ObservedRun:
         called=decide(rows.prob) == k,
         code=group_codes(rows.group, len(rows))[0],
         images=tuple(names),
+        unit=found.unit,
     )
 
 
@@ -143,18 +151,29 @@ class StudyClusters:
         notes = []
         images, variation, icc = settings.images, settings.images_cv, settings.icc
         first = like[0] if like else None
+        if first is None and not settings.of_images:
+            raise UsvitError(
+                f"--unit {settings.unit} says how a run is read: name one with --like. Without a run, state what you "
+                f"expect of {settings.unit}s; --images is then their number in a patient."
+            )
+        if first is not None and (unit := first.unit) is not None:
+            size = unit.images_per_unit
+            notes.append(
+                f"a row is one {unit.unit} of {size.least} to {size.most} images (median {size.median:g}) of "
+                f"{first.name}, whose probabilities are pooled by {unit.pooling}"
+            )
         if images is None:
             images = 1.0 if first is None else float(first.sizes.mean())
             if variation is None and first is not None:
                 variation = float(first.sizes.std() / first.sizes.mean())
             if first is not None and images > 1:
-                notes.append(f"images per patient ({images:.2f}, CV {variation:.2f}) as in {first.name}")
+                notes.append(f"{first.row}s per patient ({images:.2f}, CV {variation:.2f}) as in {first.name}")
         variation = 0.0 if variation is None else variation
         several = images > 1 or variation > 0
         if icc is None:
             if first is not None and int(first.sizes.max()) > 1:
                 icc = first.correlation
-                notes.append(f"correlation of the scores of a patient's images ({icc:.2f}) as in {first.name}")
+                notes.append(f"correlation of the scores of a patient's {first.row}s ({icc:.2f}) as in {first.name}")
             else:
                 icc = 1.0 if several else 0.0
                 if several:

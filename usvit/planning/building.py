@@ -104,6 +104,7 @@ def finish_plan(folder: OutputFolder, command: str, plan: PlanDraft) -> tuple[Pl
             images_cv=clusters.variation,
             icc=clusters.icc,
             like=[run.name for run in plan.runs],
+            unit=plan.runs[0].unit if plan.runs else None,
             notes=[*plan.notes, *clusters.notes],
         ),
         criteria=list(plan.criteria),

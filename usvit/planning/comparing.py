@@ -45,7 +45,7 @@ def plan_comparison(
     folder = checked_folder(out)
     if len(settings.like) > 2:
         raise UsvitError(f"--like names {len(settings.like)} runs: a comparison has two models.")
-    runs = [observe(path, settings.positive) for path in settings.like]
+    runs = [observe(path, settings) for path in settings.like]
     first, second = (runs[0] if runs else None), (runs[1] if len(runs) > 1 else None)
     share = share_of(settings.prevalence, "--prevalence", first, lambda one: one.prevalence)
     a, b = area_of(settings.auc, "--auc", first), area_of(settings.auc_b, "--auc-b", second)

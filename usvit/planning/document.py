@@ -79,12 +79,13 @@ def _sizes(record: PlanRecord) -> doc.DocumentSection:
         images: tuple[doc.Cell, ...] = (one.n_independent, effect, one.n_images) if several else ()
         rows.append((name, expected, _aim_in_words(one), *images, one.n_patients))
     heads = (*doc.numbers("Expected"), doc.Column("Aim"))
-    heads += doc.numbers("Images, one a patient", "Design effect", "Images") if several else ()
+    rows_word = capitalized(f"{record.assumptions.row}s")
+    heads += doc.numbers(f"{rows_word}, one a patient", "Design effect", rows_word) if several else ()
     caption = "The largest size counts."
     if several:
         caption += (
-            " The design effect is the factor by which the images of one patient, which are alike, increase the number "
-            "of images."
+            f" The design effect is the factor by which the {rows_word.lower()} of one patient, which are alike, "
+            "increase their number."
         )
     table = doc.Table("Sizes", ["Figure", *heads, *doc.numbers("Patients")], rows, caption)
     return doc.DocumentSection("Sizes", [table], "sizes")
@@ -97,7 +98,7 @@ def _other_sizes(record: PlanRecord, plots: Sequence[Plot]) -> doc.DocumentSecti
         "precision": f"{half}{'' if comparison else '; points are the aims'}.",
         "power": "Probability that the study shows what is assumed. The vertical line is the planned size.",
     }
-    names = list(record.curve[0].half_widths)
+    names, row = list(record.curve[0].half_widths), capitalized(f"{record.assumptions.row}s")
     rows: list[tuple[doc.Cell, ...]] = [
         (
             (point.n_patients, doc.muted(" planned")) if point.n_patients == record.n_patients else point.n_patients,
@@ -107,7 +108,7 @@ def _other_sizes(record: PlanRecord, plots: Sequence[Plot]) -> doc.DocumentSecti
         )
         for point in record.curve
     ]
-    heads = doc.numbers("Images", *(f"{capitalized(name)} ±" for name in names), *(["Power"] if comparison else []))
+    heads = doc.numbers(row, *(f"{capitalized(name)} ±" for name in names), *(["Power"] if comparison else []))
     caption = f"Expected half width of the 95 % interval (±){' and power' if comparison else ''}."
     if record.design == "validation":
         caption += " The interval of O/E is not symmetric; half its width is shown."
@@ -118,8 +119,9 @@ def _other_sizes(record: PlanRecord, plots: Sequence[Plot]) -> doc.DocumentSecti
 
 def _assumptions(record: PlanRecord) -> doc.DocumentSection:
     one, comparison = record.assumptions, record.design == "comparison"
+    row = one.row
     given = [
-        ("Share of positive images (prevalence)", one.prevalence, ".3g"),
+        (f"Share of positive {row}s (prevalence)", one.prevalence, ".3g"),
         ("AUC of the first model" if comparison else "AUC", one.auc, ".3f"),
         ("AUC of the second model", one.auc_b, ".3f"),
         ("Correlation of the two models' scores within a class", one.correlation, ".2f"),
@@ -128,24 +130,25 @@ def _assumptions(record: PlanRecord) -> doc.DocumentSection:
         ("Threshold probability of the net benefit", one.threshold, ".3g"),
         ("Mean of the log-odds", one.linear_predictor_mean, ".2f"),
         ("SD of the log-odds", one.linear_predictor_sd, ".2f"),
-        ("Images per patient, mean", one.images_per_patient, ".3g"),
+        (f"{capitalized(row)}s per patient, mean", None if row == "patient" else one.images_per_patient, ".3g"),
     ]
     if _several(record):
-        given.append(("Images per patient, SD / mean", one.images_cv, ".2f"))
-        given.append(("Correlation of the scores of a patient's images", one.icc, ".2f"))
+        given.append((f"{capitalized(row)}s per patient, SD / mean", one.images_cv, ".2f"))
+        given.append((f"Correlation of the scores of a patient's {row}s", one.icc, ".2f"))
     notes = [f"Log-odds of the predictions: {one.linear_predictor}."] if one.linear_predictor else []
     if one.like:
         positive = f"; positive class: {one.positive_class}" if one.positive_class else ""
         notes.append(f"Taken from: {', '.join(one.like)}{positive}.")
     notes += [f"{capitalized(note)}." for note in one.notes]
-    notes.append("All images of a patient have the label of the patient.")
+    if row != "patient":
+        notes.append(f"All {row}s of a patient have the label of the patient.")
     if record.design == "validation":
         notes.append(
             "The model is calibrated in the planned population. A model that is not needs recalibration first, or a "
             "larger study."
         )
     if comparison:
-        notes.append("The scores are normal with one variance in each class, and both models score the same images.")
+        notes.append(f"The scores are normal with one variance in each class, and both models score the same {row}s.")
     said = (
         "The size is only as good as these numbers. If one is uncertain, repeat the plan with a less favourable value."
     )
@@ -210,7 +213,7 @@ def in_words(record: PlanRecord) -> str:
         return "No study of a practicable size reaches the aim."
     size = plural(record.n_patients, "patient")
     if record.n_images != record.n_patients:
-        size += f" with {record.n_images:,} images"
+        size += f" with {record.n_images:,} {record.assumptions.row}s"
     positive = (
         ""
         if record.n_positive_images is None

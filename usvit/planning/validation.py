@@ -46,7 +46,7 @@ def plan_validation(
         ('calibration slope', True)
     """
     folder = checked_folder(out)
-    run = None if settings.like is None else observe(settings.like, settings.positive)
+    run = None if settings.like is None else observe(settings.like, settings)
     if settings.linear_predictor is not None and run is not None:
         raise UsvitError("--linear-predictor and --like both give the distribution of the log-odds: give one of them.")
     fixed = None if settings.linear_predictor is None else _distribution(settings.linear_predictor)

@@ -19,6 +19,7 @@ from usvit.records.calibration import (
     CorrectedShare,
     FittedTemperature,
     FittedThreshold,
+    FittedUnits,
     SetBound,
 )
 from usvit.records.compare import (
@@ -258,6 +259,7 @@ __all__ = [
     "FileRecord",
     "FittedTemperature",
     "FittedThreshold",
+    "FittedUnits",
     "FlaggedImages",
     "FlipRecord",
     "FlowRecord",

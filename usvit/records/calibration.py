@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from usvit.estimate import Estimate, Interval
 from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.metrics_external import SeenAnswer
+from usvit.records.units import UnitRecord
 
 _MAX_IMAGES = 1_000_000
 _Hashes = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=_MAX_IMAGES)]
@@ -73,6 +74,15 @@ class ConformalFit(Record):
     reason: Text | None = key("Reason why there are no sets.", minLength=1)
 
 
+class FittedUnits(Record):
+    """Operating points of units, such as patients, that were chosen on the same images."""
+
+    units: UnitRecord = key("The unit, and the images and units on which the thresholds were chosen.")
+    thresholds: Annotated[list[FittedThreshold], Field(max_length=1000)] = key(
+        "A unit is positive if the pooled calibrated probability of its images is at least the threshold."
+    )
+
+
 class CalibrationRecord(FileRecord):
     """Temperature, thresholds and conformal sets that were fitted on local labels (usvit recalibrate).
 
@@ -87,6 +97,7 @@ class CalibrationRecord(FileRecord):
     classes: Classes
     temperature: FittedTemperature
     thresholds: Annotated[list[FittedThreshold], Field(max_length=1000)] = key(minItems=1)
+    unit_thresholds: FittedUnits | None = optional("Present if the fit has a unit (usvit recalibrate --unit).")
     conformal: ConformalFit = key("")
     n_images: Count = key(minimum=1)
     n_groups: Count = key(minimum=1)

@@ -20,7 +20,7 @@ from usvit.records.base import (
     optional,
 )
 from usvit.records.metrics_figures import with_figures
-from usvit.records.units import UnitRecord
+from usvit.records.units import RowsOfUnit, UnitRecord
 from usvit.records.values import MeanSd, ShareValue
 
 _Margin = Annotated[float, Field(gt=0, lt=0.5)]
@@ -195,7 +195,7 @@ class Pair(PairedTests):
     equivalence: Equivalence | None = optional("Absent if it was not tested.")
 
 
-class CompareRecord(FileRecord):
+class CompareRecord(RowsOfUnit, FileRecord):
     """Runs compared pair by pair on the same test images in the same folds."""
 
     KIND: ClassVar[str] = "compare"
@@ -216,8 +216,3 @@ class CompareRecord(FileRecord):
         "specificity with its rule. Null without a margin."
     )
     warnings: list[Text]
-
-    @property
-    def row(self) -> str:
-        """What one row is: ``image``, or the unit."""
-        return "image" if self.unit is None else self.unit.unit

@@ -4,8 +4,21 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from usvit.records.base import Classes, Count, FileRecord, Fold, Name, Number, Record, Sha256, Share, Text, key
-from usvit.records.model import ThresholdRecord
+from usvit.records.base import (
+    Classes,
+    Count,
+    FileRecord,
+    Fold,
+    Name,
+    Number,
+    Record,
+    Sha256,
+    Share,
+    Text,
+    key,
+    optional,
+)
+from usvit.records.model import ThresholdRecord, UnitThresholds
 
 MAX_MEMBERS = 1000
 
@@ -46,6 +59,7 @@ class EnsembleFoldRecord(Record):
     )
     temperature_reason: Text | None = key("Reason why there is no temperature.")
     thresholds: Annotated[list[ThresholdRecord], Field(max_length=10_000)]
+    unit_thresholds: UnitThresholds | None = optional("Present if the ensemble has a unit (usvit ensemble --unit).")
 
 
 class EnsembleRecord(FileRecord):

@@ -21,7 +21,7 @@ from usvit.records.metrics_figures import (
     MeanSdRecord,
 )
 from usvit.records.seen_images import ContaminationRecord
-from usvit.records.units import UnitRecord
+from usvit.records.units import RowsOfUnit, UnitRecord
 from usvit.records.values import ShareValue
 
 
@@ -114,7 +114,7 @@ class Patients(Record):
         return self
 
 
-class MetricsRecord(FileRecord):
+class MetricsRecord(RowsOfUnit, FileRecord):
     """Every metric of a run, computed only from its predictions.
 
     Rows of split 'test' are measured; rows of split 'val' only choose thresholds and fit scalings. With 'unit', each
@@ -181,11 +181,6 @@ class MetricsRecord(FileRecord):
         if len({one.fold for one in self.folds}) < len(self.folds):
             raise ValueError("each fold once")
         return self
-
-    @property
-    def row(self) -> str:
-        """What one row is: ``image``, or the unit."""
-        return "image" if self.unit is None else self.unit.unit
 
     def _facts(self) -> dict[str, object]:
         facts: dict[str, object] = {"classes": self.classes, "positive_class": self.positive_class}

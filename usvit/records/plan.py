@@ -6,13 +6,14 @@ from pydantic import Field
 
 from usvit.config.planning import ComparisonTest
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, key, optional
+from usvit.records.units import RowsOfUnit, UnitRecord
 
 PlanDesign = Literal["validation", "accuracy", "comparison"]
 PlanTarget = Literal["width", "half width", "power"]
 _Amount = Annotated[Number, Field(ge=0)]
 
 
-class PlanAssumptions(Record):
+class PlanAssumptions(RowsOfUnit, Record):
     """What the user expects of the planned study. A wrong assumption makes the size wrong."""
 
     positive_class: Name | None = key("Class of the runs in 'like'.")
@@ -32,6 +33,7 @@ class PlanAssumptions(Record):
     images_cv: _Amount = key("Coefficient of variation (SD / mean) of the number of images of a patient.")
     icc: Share = key("Correlation of the scores of two images of one patient, within a class.")
     like: list[Text] = key("Runs or tables from which assumptions were taken.")
+    unit: UnitRecord | None = optional("What a row of 'like' is, which keys of images count; absent for images.")
     notes: list[Text] = key("How the assumptions were taken.")
 
 

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from usvit.estimate import Estimate
 from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Text, key, optional
+from usvit.records.units import RowsOfUnit, UnitRecord
 from usvit.records.values import NonNegative, ShareValue
 
 
@@ -83,7 +84,7 @@ class ChangeRecord(Record):
     reason: Text | None = key(minLength=1)
 
 
-class RepeatabilityRecord(FileRecord):
+class RepeatabilityRecord(RowsOfUnit, FileRecord):
     """How far the scores of a network differ between repeats of one image, lesion or frame."""
 
     KIND: ClassVar[str] = "repeatability"
@@ -95,6 +96,7 @@ class RepeatabilityRecord(FileRecord):
     )
     most_flips: dict[str, Text] | None = key("Rule -> the change with the most flips, in words; null for repeats.")
     weights_sha256: dict[str, Sha256] | None = key("Fold -> SHA-256 of its weights; null if no network ran.")
+    unit: UnitRecord | None = optional("What a row is, which keys of images count; absent for images.")
     warnings: list[Text] = key("Sentences for a reader of the figures; empty if there are none.")
     created_with: Text
 

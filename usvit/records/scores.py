@@ -219,7 +219,7 @@ class ScoringModelRecord(Record):
     rule: Text | None = optional("Rule of the threshold.")
     threshold: Number | None = optional("Threshold of a single image.", null=True)
     threshold_origin: Text | None = optional("Where the threshold comes from.")
-    unit: UnitPointRecord | None = optional("Present if the run has a unit (usvit cv --unit).")
+    unit: UnitPointRecord | None = optional("Present if the run, the ensemble or the calibration has a unit (--unit).")
     novelty: EnsembleOod | None
     seen: ModelSeen = key("Record of seen images.")
     device: Json

@@ -1,6 +1,6 @@
 """The unit of figures and thresholds: patients, exams, breasts or lesions, whose images give one probability."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from usvit.records.base import Count, Name, Number, Record, Text, key
 
@@ -29,3 +29,15 @@ class UnitRecord(Record):
     n_mixed: Count = key("Tested units with images of several labels.")
     n_images_left_out: Count = key("Test images that do not name their unit.")
     reason: Text | None = key("Which images were left out; null if there are none.", minLength=1)
+
+
+class RowsOfUnit:
+    """Figures whose rows are images, or the units that ``unit`` names."""
+
+    if TYPE_CHECKING:
+        unit: UnitRecord | None
+
+    @property
+    def row(self) -> str:
+        """What one row is: ``image``, or the unit."""
+        return "image" if self.unit is None else self.unit.unit

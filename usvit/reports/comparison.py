@@ -81,7 +81,8 @@ def compare(
         raise UsvitError("The same run is named twice. Name different runs.")
     opened = open_all(paths, settings.positive, columns)
     names = names_of(opened, paths, settings.names)
-    units = [units_to_use(one, part(settings, UnitSettings)) for one in opened]
+    run = next((one for one in opened if one.record is not None), opened[0])  # whose unit a table has, too
+    units = [units_to_use(run if one.record is None else one, part(settings, UnitSettings)) for one in opened]
     _refuse_other_units(units, names)
     opened = [at_units(one, own) for one, own in zip(opened, units, strict=True)]
     folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))

@@ -32,7 +32,7 @@ def comparison_document(record: CompareRecord, plots: Mapping[str, doc.Plot] | N
         title=", ".join(run.name for run in record.runs),
         kind=f"Comparison on the same {rows_words(record)} in {plural(record.n_groups, 'group')}, "
         f"{folds}. Positive class: {record.positive_class} ({counted(record.class_counts)}).",
-        lead=[doc.Paragraph(unit_sentence(record)), *(doc.Note(warning) for warning in record.warnings)]
+        lead=[doc.Paragraph(unit_sentence(record).strip()), *(doc.Note(warning) for warning in record.warnings)]
         if record.unit
         else [doc.Note(warning) for warning in record.warnings],
         sections=[*sections, _methods(record)],

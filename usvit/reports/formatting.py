@@ -9,9 +9,8 @@ from usvit.documents import NOT_RECORDED
 from usvit.estimate import Estimate
 from usvit.estimate_text import WORDS, clear_of, estimate_text, fixed
 from usvit.records import CompareRecord, ContaminationRecord, DecisionCurve, MeanSd, MetricsRecord
+from usvit.records.units import RowsOfUnit
 from usvit.wording import plural
-
-_OfUnits = MetricsRecord | CompareRecord
 
 
 def contaminated_sentence(found: Iterable[ContaminationRecord] | None) -> str | None:
@@ -31,13 +30,13 @@ def estimate(value: Estimate, digits: int = 3) -> str:
     return estimate_text(value, replace(WORDS, number=fixed(digits), before=" (95 % interval ", undefined=undefined))
 
 
-def rows_words(metrics: _OfUnits) -> str:
+def rows_words(metrics: MetricsRecord | CompareRecord) -> str:
     """``778 images``, ``96 patients (210 images)``."""
     rows = plural(metrics.n_images, metrics.row)
     return rows if metrics.unit is None else f"{rows} ({plural(metrics.unit.n_images, 'image')})"
 
 
-def of_units(title: str, metrics: _OfUnits) -> str:
+def of_units(title: str, metrics: RowsOfUnit) -> str:
     """``AUC``, ``AUC of patients``."""
     return title if metrics.unit is None else f"{title} of {metrics.row}s"
 
@@ -55,13 +54,13 @@ _LABELS = {
 }
 
 
-def unit_sentence(metrics: _OfUnits) -> str:
+def unit_sentence(metrics: RowsOfUnit) -> str:
     """Say what a row is, how its images became one probability and one label, and what was left out."""
     unit = metrics.unit
     if unit is None:
         return ""
     size = unit.images_per_unit
-    how = {"mean": "the mean", "max": "the maximum", "noisy-or": "the noisy-or"}
+    how = {"mean": "the mean", "max": "the maximum", "noisy-or": "the noisy-or", "attention": "the mean by attention"}
     pooled = how.get(unit.pooling) or f"the mean of the {unit.pooling.removeprefix('top-')} highest"
     label = _LABELS[unit.labels].format(order=", ".join(unit.label_order))
     said = (

@@ -13,9 +13,9 @@ from usvit.evaluation import ScorePairs
 from usvit.files import write_text
 from usvit.records import ChangeRecord, FlipRecord, RepeatabilityRecord, RepeatsRecord
 from usvit.records.repeatability import AgreementRecord
-from usvit.reports.formatting import rule_words
+from usvit.reports.formatting import rule_words, unit_sentence
 from usvit.reports.remarks import remarks
-from usvit.wording import plural
+from usvit.wording import capitalized, plural
 
 MOST_POINTS = 3000
 """Pairs that the scatter plot draws; of more, it draws every n-th."""
@@ -39,10 +39,10 @@ def write_repeatability_page(path: Path, record: RepeatabilityRecord, pairs: Sco
 
 def repeatability_document(record: RepeatabilityRecord, pairs: ScorePairs | None = None) -> doc.Document:
     """Build the document of a test-retest; ``pairs`` as ``write_repeatability_page``."""
-    kind = f"Test images before and after {plural(len(record.changes or []), 'controlled change')}"
+    kind = f"Test {record.row}s before and after {plural(len(record.changes or []), 'controlled change')}"
     sections: list[doc.DocumentSection] = []
     if record.repeats is not None:
-        kind = f"{plural(record.repeats.n_images, 'image')} in {plural(record.repeats.n_sets, 'set')} of repeats"
+        kind = f"{plural(record.repeats.n_images, record.row)} in {plural(record.repeats.n_sets, 'set')} of repeats"
         sections = [
             _agreement(record, record.repeats, pairs),
             _repeat_flips(record.repeats, record.positive_class),
@@ -61,7 +61,10 @@ def repeatability_document(record: RepeatabilityRecord, pairs: ScorePairs | None
     return doc.Document(
         title=f"Repeatability of {record.name}",
         kind=f"{kind}. Positive class: {record.positive_class}.",
-        lead=[doc.Note(warning) for warning in record.warnings],
+        lead=[
+            *([doc.Paragraph(unit_sentence(record).strip())] if record.unit else []),
+            *(doc.Note(warning) for warning in record.warnings),
+        ],
         sections=sections,
         made_from="repeatability.json",
     )
@@ -86,14 +89,14 @@ def _name(one: ChangeRecord) -> str:
 
 
 def _agreement(record: RepeatabilityRecord, found: RepeatsRecord, pairs: ScorePairs | None) -> doc.DocumentSection:
-    what = f"Repeats are images with equal values in the column {found.column}."
+    what = f"Repeats are {record.row}s with equal values in the column {found.column}."
     if found.only_copies:
         what = "Repeats are near-duplicates of one frame, which usvit groups."
     patients = "the patients are not known" if found.n_patients is None else plural(found.n_patients, "patient")
     said = (
         f"{what} Each set was scored by one network that was trained on none of its images. "
-        f"{plural(found.n_pairs, 'pair')} of {plural(found.n_images, 'image')} in {plural(found.n_sets, 'set')} (the "
-        f"largest has {found.largest_set}) and {plural(found.n_groups, 'group')}; {patients}."
+        f"{plural(found.n_pairs, 'pair')} of {plural(found.n_images, record.row)} in {plural(found.n_sets, 'set')} "
+        f"(the largest has {found.largest_set}) and {plural(found.n_groups, 'group')}; {patients}."
     )
     caption = (
         "Repeats have no order, so there is no bias, and the limits of agreement are plus and minus the repeatability "
@@ -158,9 +161,9 @@ def _change_flips(record: RepeatabilityRecord, measured: list[ChangeRecord]) -> 
     ]
     caption = (
         "Flip rates, with 95 % intervals that count groups and take the thresholds as given; in brackets, how many "
-        "images become positive and negative."
+        f"{record.row}s become positive and negative."
     )
-    heads = doc.numbers("Images (groups)", *map(rule_words, rules))
+    heads = doc.numbers(f"{capitalized(record.row)}s (groups)", *map(rule_words, rules))
     plot = [doc.Figure(_flips_plot(measured, _shown_rule(rules)), "Flipped decisions by change.", wide=True)]
     return doc.DocumentSection(
         "Decisions that flip",

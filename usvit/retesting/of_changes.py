@@ -1,13 +1,15 @@
 """Repeatability under controlled changes: the test images of a run are changed and scored by the run's networks."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 
+from usvit.config.evaluation import UnitSettings
+from usvit.config.fields import part
 from usvit.config.keywords import takes_settings
 from usvit.config.retesting import RetestSettings
 from usvit.data.datasets import DataRoot, roots_from
@@ -16,12 +18,14 @@ from usvit.data.transforms import CHANGES, ControlledChange
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation import (
     Predictions,
+    at_units,
     change_section,
     decided_at,
     open_predictions,
     points_of,
     predictions_table,
     rows_of,
+    units_to_use,
 )
 from usvit.explaining import CaseImages, ExplainedCase, PredictionSource, choose, open_source
 from usvit.files import refuse_linked_folders, sha256_of_file, write_csv
@@ -54,7 +58,8 @@ def retest(
     """Change the test images of a run, and measure how far the scores of its networks move and how many decisions flip.
 
     Each image is scored by the network of the fold that tested it, before and after each change, at the thresholds of
-    that fold. The changes draw nothing, so that the same run gives the same figures.
+    that fold. With a unit, all of its images are changed alike, and its pooled scores are compared. The changes draw
+    nothing, so that the same run gives the same figures.
 
     Args:
         run: folder of a finished run of ``cross_validate`` or ``train``, or of one of its folds.
@@ -67,8 +72,8 @@ def retest(
         repeatability.html and, in changes.csv, every score.
 
     Raises:
-        UsvitError: the run is unfinished or has other files, a change is unknown, an image cannot be read, or fewer
-            than three groups have test images.
+        UsvitError: the run is unfinished or has other files, a change is unknown, an image cannot be read, the images
+            do not state the unit, a number of images is given with it, or fewer than three groups have test images.
 
     Example:
         >>> import usvit
@@ -84,12 +89,17 @@ def retest(
     if settings.out is None and path.is_dir():
         refuse_linked_folders(path)
     source = open_source(path)
+    with fitting(source.run):
+        found = open_predictions(source.run)
+        units = units_to_use(found, part(settings, UnitSettings))
+        pooled = at_units(found, units)  # refuses images that do not state the unit, before any is scored
+    if settings.images is not None and not units.of_images:
+        raise UsvitError(f"--images cannot be used with the unit {units.unit}, which is scored from all its images.")
     cases = list(source.cases) if settings.images is None else choose(source, settings.images)
     with output.opened():
         with fitting(source.run):
-            found = open_predictions(source.run)
             scores = _score(source, cases, chosen, roots_from(data_root), shown_progress(progress))
-            content = _content(found, source, scores, chosen)
+            content = _content(found, pooled, units, source, scores, chosen)
         record = written(content, folder)
         write_csv(folder / SCORES, pd.concat(scores.tables.values(), ignore_index=True))
     return record, folder
@@ -97,12 +107,11 @@ def retest(
 
 @dataclass(frozen=True)
 class _ChangedScores:
-    """Predictions before and after each change, and the images that did not allow a change."""
+    """Predictions before and after each change."""
 
     tables: dict[Kind, pd.DataFrame]
-    """Change -> predictions table with the columns change and strength, sorted by dataset and image_id."""
-    refused: dict[Kind, list[str]]
-    """Change -> the images without it, as DATASET/IMAGE."""
+    """Change -> predictions table with the columns change and strength, sorted by dataset and image_id, without the
+    images that do not allow the change."""
     weights: dict[str, str]
     """Fold -> SHA-256 of its weights."""
 
@@ -123,7 +132,6 @@ def _score(
 ) -> _ChangedScores:
     pixels = CaseImages(source, roots, progress)
     parts: dict[Kind, list[pd.DataFrame]] = {}
-    refused: dict[Kind, list[str]] = {(one.name, one.strength): [] for one in changes}
     weights, done = {}, 0
     with task(progress, "changing and scoring", len(cases), "images") as advance:
         for fold, folder in source.folds.items():
@@ -138,9 +146,7 @@ def _score(
                 inputs: dict[Kind, list[tuple[ExplainedCase, UInt8]]] = {}
                 for case in chunk:
                     for kind, changed in _variants(*pixels.read(case), changes):
-                        if changed is None:
-                            refused[kind].append(f"{case.dataset}/{case.image_id}")
-                        else:
+                        if changed is not None:
                             resized = trained.preprocessing.resized(changed)
                             inputs.setdefault(kind, []).append((case, resized))
                 for kind, table in _predicted(trained, inputs, fold):
@@ -148,7 +154,7 @@ def _score(
                 done += len(chunk)
                 advance(done)
     tables = {kind: pd.concat(several).sort_values(KEY, kind="stable") for kind, several in parts.items()}
-    return _ChangedScores(tables, refused, weights)
+    return _ChangedScores(tables, weights)
 
 
 def _variants(
@@ -191,22 +197,32 @@ def _predicted(
 
 
 def _content(
-    found: Predictions, source: PredictionSource, scores: _ChangedScores, changes: list[ControlledChange]
+    found: Predictions,
+    pooled: Predictions,
+    units: UnitSettings,
+    source: PredictionSource,
+    scores: _ChangedScores,
+    changes: list[ControlledChange],
 ) -> RepeatabilityRecord:
-    points, reasons = points_of(found.table, found.positive)
-    first = scores.tables[_UNCHANGED]
+    points, reasons = points_of(pooled.table, found.positive)
+    tables = {kind: at_units(replace(found, table=table), units).table for kind, table in scores.tables.items()}
+    unit = pooled.unit
+    row, key = ("image", KEY) if unit is None else (unit.unit, [*KEY, "n_images"])
+    first = tables[_UNCHANGED]
     n_groups = first["group_id"].nunique()
     if n_groups < 3:
         raise UsvitError(f"{source.folder} tests images of {n_groups} groups; a retest needs at least three.")
     entries = []
     for one in changes:
-        kind = (one.name, one.strength)
-        refused = scores.refused[kind]
-        left_out = []
-        if refused:
-            reason = f"images that do not allow the change ({_WHY.get(one.name, 'they are too small')})"
-            left_out.append(LeftOutRepeats(n=len(refused), reason=reason, example=refused[0]))
-        if kind not in scores.tables:
+        after = tables.get((one.name, one.strength), first[:0])
+        # A unit is compared if all its images allow the change.
+        same = pd.MultiIndex.from_frame(first[key]).isin(pd.MultiIndex.from_frame(after[key]))
+        after = after[pd.MultiIndex.from_frame(after[key]).isin(pd.MultiIndex.from_frame(first[key]))]
+        lost = (first["dataset"] + "/" + first["image_id"])[~same]
+        what = "images that do" if unit is None else f"{row}s with an image that does"
+        reason = f"{what} not allow the change ({_WHY.get(one.name, 'they are too small')})"
+        left_out = [LeftOutRepeats(n=len(lost), reason=reason, example=lost.iloc[0])] if len(lost) else []
+        if after.empty:
             entries.append(
                 ChangeRecord(
                     change=one.name,
@@ -216,17 +232,19 @@ def _content(
                     left_out=left_out,
                     scales=None,
                     flips=[],
-                    reason="no image allows the change",
+                    reason=f"no {row} allows the change",
                 )
             )
             continue
-        after = scores.tables[kind]
-        same = pd.MultiIndex.from_frame(first[KEY]).isin(pd.MultiIndex.from_frame(after[KEY]))
         before = decided_at(rows_of(first[same], "test", found.classes), found.positive, points)
         changed = decided_at(rows_of(after, "test", found.classes), found.positive, points)
         entries.append(change_section(before, changed, change=one.name, strength=one.strength, left_out=left_out))
-    warnings = [*found.warnings, *_other_scores(found, first), *(f"{rule}: {why}" for rule, why in reasons.items())]
-    return repeatability_record(source.name, found.positive, warnings, changes=entries, weights=scores.weights)
+    warnings = [
+        *found.warnings,
+        *_other_scores(found, scores.tables[_UNCHANGED]),
+        *(f"{rule}: {why}" for rule, why in reasons.items()),
+    ]
+    return repeatability_record(source.name, found.positive, warnings, unit, changes=entries, weights=scores.weights)
 
 
 _WHY = {"calipers": "they have no lesion mask", "marks-off": "no text or calipers are detected in them"}

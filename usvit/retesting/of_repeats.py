@@ -3,9 +3,11 @@
 from contextlib import nullcontext
 from pathlib import Path
 
-from usvit.config.evaluation import Columns, PredictionSettings
+from usvit.config.evaluation import Columns, PredictionSettings, RepeatsSettings, UnitSettings
+from usvit.config.fields import part
 from usvit.config.keywords import takes_settings
-from usvit.evaluation import open_predictions, repeats_section
+from usvit.errors import UsvitError
+from usvit.evaluation import at_units, open_predictions, repeats_section
 from usvit.records import RepeatabilityRecord, fitting
 from usvit.retesting.output import output_folder, repeatability_record, written
 
@@ -20,7 +22,7 @@ _SPLIT_BY_IMAGE = (
 @takes_settings
 def repeatability(
     predictions: str | Path,
-    settings: PredictionSettings,
+    settings: RepeatsSettings,
     *,
     repeats: str | None = None,
     columns: Columns = USUAL,
@@ -33,14 +35,15 @@ def repeatability(
         repeats: column of the table or of its manifest whose equal values name the repeats of one thing, such as a
             lesion's id. None takes the near-duplicates of one frame, which usvit groups.
         columns: which column of the table holds what; a run's columns are known.
-        settings: see ``PredictionSettings``.
+        settings: see ``RepeatsSettings``. With a unit, two of them are compared, such as the exams of a patient.
         out: folder to write repeatability.json and repeatability.html into; None writes none.
 
     Returns:
         The content of repeatability.json (docs/reference/repeatability.schema.json).
 
     Raises:
-        UsvitError: as ``evaluate``; there is no such column; fewer than three groups have repeats.
+        UsvitError: as ``evaluate``; there is no such column; a unit without a column; fewer than three groups have
+            repeats.
         LeakageError: as ``evaluate``.
 
     Example:
@@ -52,8 +55,14 @@ def repeatability(
     path, folder = Path(predictions), None if out is None else output_folder(Path(out))
     if folder is not None:
         folder.refuse_other_files()
+    if repeats is None and not settings.of_images:
+        raise UsvitError(
+            f"--unit {settings.unit} needs --repeats COLUMN, whose equal values name the {settings.unit}s that repeat "
+            "each other, such as --unit exam --repeats patient_id: near-duplicates are of single images."
+        )
     with fitting(path):
-        found = open_predictions(path, settings=settings, columns=columns)
+        found = open_predictions(path, settings=part(settings, PredictionSettings), columns=columns)
+        found = at_units(found, part(settings, UnitSettings))
         section, pairs = repeats_section(found, repeats)
     warnings = [*found.warnings]
     if found.split_by_image:
@@ -64,5 +73,5 @@ def repeatability(
             "equal whatever the network is."
         )
     with nullcontext() if folder is None else folder.opened():
-        record = repeatability_record(found.name, found.positive, warnings, repeats=section)
+        record = repeatability_record(found.name, found.positive, warnings, found.unit, repeats=section)
         return written(record, None if folder is None else folder.path, pairs)

@@ -5,7 +5,7 @@ from pathlib import Path
 from usvit import __version__
 from usvit.evaluation import ScorePairs, most_flips
 from usvit.files import OutputFolder
-from usvit.records import ChangeRecord, RepeatabilityRecord, RepeatsRecord, save_record
+from usvit.records import ChangeRecord, RepeatabilityRecord, RepeatsRecord, UnitRecord, save_record
 from usvit.reports import write_repeatability_page
 
 RECORD, PAGE, SCORES = "repeatability.json", "repeatability.html", "changes.csv"
@@ -15,6 +15,7 @@ def repeatability_record(
     name: str,
     positive: str,
     warnings: list[str],
+    unit: UnitRecord | None,
     *,
     repeats: RepeatsRecord | None = None,
     changes: list[ChangeRecord] | None = None,
@@ -26,8 +27,9 @@ def repeatability_record(
         positive_class=positive,
         repeats=repeats,
         changes=changes,
-        most_flips=None if changes is None else most_flips(changes),
+        most_flips=None if changes is None else most_flips(changes, "image" if unit is None else unit.unit),
         weights_sha256=weights,
+        unit=unit,
         warnings=warnings,
         created_with=f"usvit {__version__}",
     )

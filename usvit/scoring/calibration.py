@@ -13,7 +13,7 @@ from usvit.data.splits import MAX_BYTES_EACH, MAX_DESCRIBED
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
 from usvit.metrics.calibration_statistics import LOWEST_PROB
-from usvit.records import CalibrationRecord, ConformalFit, FittedThreshold, load_record
+from usvit.records import CalibrationRecord, ConformalFit, FittedThreshold, FittedUnits, load_record
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class LocalCalibration:
     """Temperature, above 0; None: none could be fitted, and probabilities stay unchanged."""
     thresholds: tuple[FittedThreshold, ...]
     """Operating points on the probability of the positive class after ``scaled``."""
+    of_units: FittedUnits | None
+    """Operating points of a unit, such as the patient, on the pooled probability of its images after ``scaled``."""
     conformal: ConformalFit
     n_images: int
     n_groups: int
@@ -118,6 +120,7 @@ def read_calibration(path: Path) -> LocalCalibration:
         classes=tuple(found.classes),
         temperature=found.temperature.value,
         thresholds=tuple(found.thresholds),
+        of_units=found.unit_thresholds,
         conformal=found.conformal,
         n_images=found.n_images,
         n_groups=found.n_groups,

@@ -47,6 +47,7 @@ from usvit.scoring.operating_point import (
     of_several_runs,
     of_unit,
     parse_rule,
+    units_of_calibration,
 )
 from usvit.scoring.outputs import Float, Outputs, Scores
 from usvit.scoring.view_pooling import ViewPooling
@@ -134,7 +135,9 @@ class Ensemble:
         if settings.flip and fit is None and wanted.kind != "fixed" and point.threshold is not None:
             point = replace(point, origin=f"{point.origin}; without mirrored images, which --flip averages in")
         unit = None
-        if fit is None and len(models) == 1:
+        if fit is not None:
+            unit = units_of_calibration(fit, wanted)
+        elif len(models) == 1:
             unit = of_unit(models[0], chosen, first.classes, first.positive, wanted)
         return cls(chosen, where, flip=settings.flip, calibration=fit, point=point, rule=wanted, of_unit=unit)
 

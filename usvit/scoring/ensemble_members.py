@@ -80,6 +80,8 @@ class FoldModel:
     temperature_reason: str | None
     thresholds: Mapping[str, ThresholdRecord]
     """Rule -> threshold of this fold alone."""
+    of_units: UnitThresholds | None = None
+    """The thresholds of the unit of this fold alone; None without a unit."""
     of_ensemble: bool = False
     """Whether the weighted mean has the temperature, instead of a single network."""
 
@@ -90,11 +92,6 @@ class FoldModel:
             return self.members[0].sha256
         lines = [f"{weight!r} {one.sha256}" for weight, one in zip(self.weights, self.members, strict=True)]
         return sha256_of_text("\n".join(lines))
-
-    @property
-    def of_units(self) -> UnitThresholds | None:
-        """The thresholds of the unit of a run; None for a mean of several runs, and without a unit."""
-        return None if self.of_ensemble else self.members[0].trained.metadata.unit_thresholds
 
     def records(self, *, name_run: bool) -> list[ScoringMember]:
         """Return the entry of each of its networks in ``summary.json``; ``name_run`` adds the name of its run."""
@@ -146,7 +143,7 @@ def _of_network(member: EnsembleMember) -> FoldModel:
     trained = member.trained
     reason = trained.metadata.temperature_reason
     own = (member.fold, member.folder, (member,), (1.0,))
-    return FoldModel(*own, trained.temperature, reason, trained.thresholds)
+    return FoldModel(*own, trained.temperature, reason, trained.thresholds, trained.metadata.unit_thresholds)
 
 
 def _of_ensemble(folder: Path, folds: str) -> list[FoldModel]:
@@ -171,6 +168,7 @@ def _of_ensemble(folder: Path, folds: str) -> list[FoldModel]:
                 fold.temperature,
                 fold.temperature_reason,
                 {one.rule: one for one in fold.thresholds},
+                fold.unit_thresholds,
                 of_ensemble=True,
             )
         )

@@ -23,6 +23,7 @@ from usvit.evaluation import (
 )
 from usvit.metrics.ensemble_scores import mean_scores
 from usvit.metrics.threshold_choice import Choice, Rule, choose_threshold
+from usvit.records import FittedThreshold
 from usvit.scoring.calibration import LocalCalibration
 
 if TYPE_CHECKING:  # it imports PyTorch, which a process that only checks a rule does not need
@@ -76,12 +77,25 @@ def of_calibration(fit: LocalCalibration, rule: Rule) -> ScoringThreshold:
     """Return the threshold that a calibration on local images holds for a rule."""
     if rule.kind == "fixed":
         return _fixed(rule)
-    images = f"{fit.n_images} local images of {fit.n_groups} groups (usvit recalibrate)"
-    for one in fit.thresholds:
+    return _of_fit(fit.thresholds, rule, f"{fit.n_images} local images of {fit.n_groups} groups")
+
+
+def units_of_calibration(fit: LocalCalibration, rule: Rule) -> UnitPoint | None:
+    """Return the threshold of the unit that a calibration was fitted for; None if it has none."""
+    if fit.of_units is None or rule.kind == "fixed":
+        return None
+    units = fit.of_units.units
+    point = _of_fit(fit.of_units.thresholds, rule, f"{units.n_units} local {units.unit}s of {fit.n_groups} groups")
+    return UnitPoint(units.unit, units.pooling, point)
+
+
+def _of_fit(thresholds: Sequence[FittedThreshold], rule: Rule, rows: str) -> ScoringThreshold:
+    rows += " (usvit recalibrate)"
+    for one in thresholds:
         if one.rule == rule.name:
-            return _point(Choice(one.threshold, one.reason), rule, images)
-    has = ", ".join(one.rule for one in fit.thresholds) or "none"
-    return _point(Choice(None, f"the calibration has no threshold for it (it has: {has})"), rule, images)
+            return _point(Choice(one.threshold, one.reason), rule, rows)
+    has = ", ".join(one.rule for one in thresholds) or "none"
+    return _point(Choice(None, f"the calibration has no threshold for it (it has: {has})"), rule, rows)
 
 
 def of_fold(model: "FoldModel", classes: tuple[str, ...], positive: str, rule: Rule) -> ScoringThreshold:
@@ -106,7 +120,7 @@ def of_fold(model: "FoldModel", classes: tuple[str, ...], positive: str, rule: R
 def of_unit(
     run: Path, models: Sequence["FoldModel"], classes: tuple[str, ...], positive: str, rule: Rule
 ) -> UnitPoint | None:
-    """Return the threshold of the unit that the networks of a run were trained with; None if they have none.
+    """Return the threshold of the unit of a run, or of an ensemble of runs; None if it has none.
 
     That of several networks is chosen as in ``of_run``, on units instead of images. A threshold that is a number holds
     for every row, so that it is a unit's own only if attention pools it.
@@ -125,7 +139,8 @@ def of_unit(
         point = _point(choice, rule, "" if found is None else f"{found.n_images} {found.chosen_on}")
     else:
         temperatures = {model.fold: model.temperature for model in models}
-        point = of_run(run, temperatures, classes, positive, rule, "networks", units)
+        what = "folds of the ensemble" if models[0].of_ensemble else "networks"
+        point = of_run(run, temperatures, classes, positive, rule, what, units)
     return UnitPoint(str(units.unit), units.pooling, point)
 
 

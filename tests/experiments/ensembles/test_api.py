@@ -15,6 +15,7 @@ from usvit.errors import UsvitError
 from usvit.evaluation.predictions import read_predictions
 from usvit.evaluation.recalibration import Temperature
 from usvit.files import sha256_of_file
+from usvit.metrics.threshold_choice import Rule, choose_threshold
 from usvit.scoring.ensemble import Ensemble
 
 pytestmark = pytest.mark.slow
@@ -135,6 +136,43 @@ def test_all_folds_together_are_their_mean_and_have_a_threshold_of_their_own(run
     ]  # fmt: skip
     mirrored = Ensemble.load(out, flip=True, **CPU).score(images)
     np.testing.assert_allclose(mirrored.prob, (found.prob + whole.score(images[:, :, ::-1].copy()).prob) / 2, atol=1e-9)
+
+
+def test_a_unit_decides_patients_at_a_threshold_of_the_mean(runs, tmp_path, caplog):
+    out = tmp_path / "both"
+    run = usvit.ensemble(runs / "a", runs / "b", out=out, unit="patient", pooling="max")
+    unit = run.result.unit
+    assert (unit.unit, unit.pooling, unit.n_units) == ("patient", "max", run.result.n_images)
+    assert usvit.evaluate(out).headline == run.result.headline
+    images = read_predictions(out / "fold-1" / "predictions.csv")
+    inner = images[images.part == "val"]
+    entry = record_of(out)["folds"][1]
+    calibrated = np.exp(Temperature(entry["temperature"] or 1.0).log_prob(columns(inner, "logit")))[:, 1]
+    score = pd.Series(calibrated, inner.index).groupby(inner.patient_id).max()
+    positive = (inner.label == "malignant").groupby(inner.patient_id).max()
+    oracle = choose_threshold(positive.to_numpy(), score.to_numpy(), Rule("sensitivity", 0.9))
+    one = Ensemble.load(out, folds="1", **CPU).record().unit
+    assert one.threshold == pytest.approx(oracle.threshold) and one.decides == "patients.csv"
+    assert one.origin == f"sensitivity >= 0.9 on {len(score)} inner validation patients of fold 1"
+    whole = Ensemble.load(out, **CPU).record()
+    assert "out-of-fold patients" in whole.unit.origin and "out-of-fold images" in whole.threshold_origin
+    with pytest.raises(UsvitError, match="no figures of the unit lesion"):
+        usvit.ensemble(runs / "a", runs / "b", out=tmp_path / "none", unit="lesion")
+    with pytest.raises(UsvitError, match="a mean of networks has no attention"):
+        usvit.ensemble(runs / "a", runs / "b", out=tmp_path / "none", unit="patient", pooling="attention")
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_unit_is_that_of_the_members_if_they_have_one_in_common(runs, tmp_path, caplog):
+    config = json.loads((runs / "a" / "run.json").read_text())["config"]
+    for name in ("a", "b"):
+        edit(runs / name / "run.json", config=config | {"units": {"unit": "patient"}})
+    assert usvit.ensemble(runs / "a", runs / "b", out=tmp_path / "same").result.unit.unit == "patient"
+    edit(runs / "b" / "run.json", config=config)
+    assert usvit.ensemble(runs / "a", runs / "b", out=tmp_path / "unlike").result.unit is None
+    assert Ensemble.load(tmp_path / "unlike", **CPU).record().unit is None
+    assert "are those of images, at which studies and patients are decided" in caplog.text
+    assert "(a: patient by mean, b: image by mean). Name one with --unit" in caplog.text
 
 
 def test_several_models_are_averaged_with_equal_weights(runs, small_phantom):

@@ -1,11 +1,14 @@
 """Patients of the label table make the groups of images that do not name theirs; contradictions are refused."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
 from tests.scoring.make_scores import make_scores
 from usvit.errors import UsvitError
 from usvit.pseudonyms import Pseudonyms
+from usvit.scoring.external.evaluation import evaluate_scores
 from usvit.scoring.external.labels import LabelTable
 from usvit.scoring.external.patients import with_patients
 from usvit.scoring.external.scored_set import read_scored_set
@@ -44,7 +47,10 @@ def test_patients_that_contradict_the_images_or_themselves_are_refused(folder, t
     assert same.rows["group_id"].nunique() == scored.rows["group_id"].nunique()
     table = pd.read_csv(folder / "labels.csv", dtype=str)
     for change, says in (
-        (table.assign(case=[f"c{k}" for k in range(len(table))]), "two patients to images of one patient"),
+        (
+            table.assign(case=[f"c{k}" for k in range(len(table))]),
+            "contradicts the patients that images",
+        ),
         (pd.concat([table, table.assign(case="other")]), r"rows \d+ and \d+ name the same item_id and give it two"),
     ):
         change.to_csv(tmp_path / "labels.csv", index=False)
@@ -54,3 +60,51 @@ def test_patients_that_contradict_the_images_or_themselves_are_refused(folder, t
         with_patients(scored, table_of(folder, join="patient"))
     with pytest.raises(UsvitError, match="Unknown column 'who'"):
         with_patients(scored, table_of(folder, patient="who"))
+
+
+def test_lesions_and_sides_of_the_table_make_units_and_contradictions_are_refused(folder, tmp_path):
+    table = pd.read_csv(folder / "labels.csv", dtype=str)
+    files = table["item_id"].tolist()
+    table = table[:16].assign(
+        lump=[f"{case} {k % 2}" for k, case in enumerate(table["case"][:16])], seite=["L", "rechts"] * 8
+    )
+    make = Pseudonyms.of_key(folder / "key").lesion
+
+    def tested(changed, unit, **options):
+        changed.to_csv(tmp_path / "labels.csv", index=False)
+        labels = table_of(folder, **{"lesion": "lump", "side": "seite", **options})
+        return evaluate_scores(
+            folder / "scores", labels.model_copy(update={"path": tmp_path / "labels.csv"}), unit=unit
+        )
+
+    record, found = tested(table, "lesion")
+    assert (record.unit.n_units, record.unit.n_images, record.unit.n_images_left_out) == (16, 16, 0)
+    assert set(found.table["image_id"]) == set(found.table["lesion_id"]) == {make(lump) for lump in table["lump"]}
+    assert "lesion" in {one.unit for one in record.prevalence}
+    one = table.assign(lump=table["case"].where(table["item_id"] != files[0], ""), seite="L")
+    record, found = tested(one, "lesion")
+    assert (record.unit.n_units, record.unit.n_images_left_out, record.unit.reason) == (
+        8,
+        1,
+        "1 image without lesion_id",
+    )
+    assert record.unit.images_per_unit.most == 2
+    scored = read_scored_set(folder / "scores").rows.set_index("item_id")["calibrated_malignant"]
+    pooled = found.table.set_index("image_id")["calibrated"]
+    assert pooled[make(one["case"][2])] == pytest.approx(scored[files[2:4]].mean())
+    record, found = tested(one, "breast")
+    assert record.unit.n_units == 8 and all(name.endswith("/left") for name in found.table["image_id"])
+    for changed, unit, says in (
+        (table.assign(lump="1"), "lesion", "belong to one lesion but have two patients: correct them"),
+        (table.assign(lump=table["case"]), "lesion", "belong to one lesion but have two sides"),
+        (table.assign(seite="yes"), "breast", r"row 2.*column 'seite', names no side"),
+    ):
+        with pytest.raises(UsvitError, match=says):
+            tested(changed, unit)
+    with pytest.raises(UsvitError, match="no labelled image states its lesion"):
+        tested(table, "lesion", lesion=None)
+    sides = read_scored_set(folder / "scores")
+    sides = replace(sides, rows=sides.rows.assign(side="right"))
+    one.to_csv(tmp_path / "labels.csv", index=False)
+    with pytest.raises(UsvitError, match="contradicts the sides that images name"):
+        with_patients(sides, LabelTable(tmp_path / "labels.csv", join="item_id", side="seite"))

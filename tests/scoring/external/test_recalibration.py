@@ -19,8 +19,9 @@ from usvit.metrics.threshold_choice import RULES, Rule, choose_threshold
 from usvit.scoring.calibration import read_calibration, scaled
 from usvit.scoring.external.evaluation import evaluate_scores
 from usvit.scoring.external.labels import LabelTable
-from usvit.scoring.external.recalibration import LabelledImages, fit, more_groups, recalibrate
+from usvit.scoring.external.recalibration import LabelledImages, LabelledRows, fit, more_groups, recalibrate
 from usvit.scoring.external.scored_set import read_scored_set
+from usvit.scoring.operating_point import of_calibration, units_of_calibration
 
 SCHEMA = json.loads((REPOSITORY / "docs/reference/calibration.schema.json").read_text())
 
@@ -101,6 +102,64 @@ def test_a_calibration_is_judged_on_other_patients_and_never_on_its_own(home, re
         evaluate_scores(home / "scores", table(home, "all"), calibration=home / "calibration.json")
     rest, _ = evaluated(home / "scores", table(home, "all"), calibration=home / "calibration.json", drop_seen=True)
     assert rest["n_images"] == metrics["n_images"] == 60
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_thresholds_of_patients_are_chosen_on_the_pooled_calibrated_probability_of_their_images(
+    home, record, tmp_path, pooling
+):
+    made = recalibrate(
+        *(home / "scores", table(home, "here")),
+        out=tmp_path / "c.json",
+        n_resamples=20,
+        unit="patient",
+        pooling=pooling,
+    ).content()
+    jsonschema.validate(made, SCHEMA, jsonschema.Draft202012Validator)
+    assert made["conformal"] == record["conformal"]
+    assert made["temperature"]["value"] == record["temperature"]["value"]
+    assert [one["threshold"] for one in made["thresholds"]] == [one["threshold"] for one in record["thresholds"]]
+    rows = read_scored_set(home / "scores").rows
+    truth = pd.read_csv(home / "here.csv").set_index("item_id")["label"]
+    rows = rows[rows["item_id"].isin(truth.index)]
+    score = expit(logit(rows["prob_malignant"]) / made["temperature"]["value"])
+    pooled = score.groupby(rows["patient_id"]).agg(pooling)
+    label = (rows["item_id"].map(truth) == "malignant").groupby(rows["patient_id"]).max()
+    units = made["unit_thresholds"]
+    assert (units["units"]["unit"], units["units"]["n_units"], units["units"]["n_images"]) == ("patient", 30, 60)
+    for entry, rule in zip(units["thresholds"], RULES, strict=True):
+        choice = choose_threshold(label.to_numpy(), pooled.to_numpy(), rule)
+        assert entry["threshold"] == pytest.approx(choice.threshold)
+        assert entry["sensitivity"]["value"] == pytest.approx((pooled >= choice.threshold)[label].mean())
+    drawn = next(one for one in units["thresholds"] if one["rule"] == "sensitivity >= 0.9")
+    assert drawn["ci95"][0] <= drawn["threshold"] <= drawn["ci95"][1]
+
+    def frozen(**settings):
+        metrics, _ = evaluated(home / "scores", table(home, "there"), calibration=tmp_path / "c.json", **settings)
+        return {one["rule"]: one["folds"][0]["threshold"] for one in metrics["operating_points"]}
+
+    own = frozen(unit="patient", pooling=pooling)
+    assert all(own[f"frozen: {one['rule']}"] == one["threshold"] for one in units["thresholds"])
+    single = frozen(unit="exam", pooling=pooling)
+    assert all(single[f"frozen: {one['rule']}"] == one["threshold"] for one in made["thresholds"])
+
+    rule = Rule("sensitivity", 0.9)
+    fit_of_file = read_calibration(tmp_path / "c.json")
+    assert units_of_calibration(fit_of_file, rule).point.threshold == drawn["threshold"]
+    assert "30 local patients of 30 groups (usvit recalibrate)" in units_of_calibration(fit_of_file, rule).point.origin
+    assert of_calibration(fit_of_file, rule).threshold != drawn["threshold"]
+    assert units_of_calibration(read_calibration(home / "calibration.json"), rule) is None
+
+
+def test_a_unit_that_no_image_states_and_units_of_one_class_are_refused(home, tmp_path):
+    for unit, says in (("lesion", "no labelled image states its lesion"), ("breast", "its patient and side")):
+        with pytest.raises(UsvitError, match=f"no figures of the unit {unit}.*{says}.*--lesion, --side or --patient"):
+            recalibrate(home / "scores", table(home, "here"), out=tmp_path / "c.json", unit=unit)
+    images = images_of(2, 2)
+    mixed = LabelledRows(np.ones(2, bool), np.array(["0", "1"], object), lambda score: score[:2])
+    with pytest.raises(UsvitError, match="All 2 labelled units are of class 'malignant'"):
+        fit(images, "malignant", mixed, n_resamples=2)
+    assert not (tmp_path / "c.json").exists()
 
 
 def test_another_image_of_a_patient_of_the_fit_is_refused_in_another_export(home, record, tmp_path):

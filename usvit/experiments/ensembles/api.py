@@ -4,14 +4,25 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import pandas as pd
 
 import usvit
-from usvit.arguments import checked_arguments
+from usvit.config.evaluation import UnitSettings
+from usvit.config.keywords import takes_settings
 from usvit.errors import UsvitError, unknown
-from usvit.evaluation import RECORD, PredictionOrigin, read_predictions, summarise, with_contamination
+from usvit.evaluation import (
+    IMAGES,
+    RECORD,
+    PredictionOrigin,
+    read_predictions,
+    summarise,
+    units_of,
+    units_to_use,
+    with_contamination,
+    with_unit_columns,
+)
 from usvit.experiments.ensembles.mean import FoldOfMeans, Weighting, mean_of_fold
 from usvit.experiments.ensembles.members import Member, open_members
 from usvit.experiments.run_directory import RunDirectory, RunResult, begun, outcome
@@ -43,9 +54,10 @@ _FILES = (
 """What an ensemble that was killed may have left without a ``run.json``."""
 
 
-@checked_arguments
+@takes_settings
 def ensemble(
     *runs: str | Path,
+    settings: UnitSettings,
     out: str | Path,
     weights: str = "equal",
     command: str | None = None,
@@ -55,11 +67,13 @@ def ensemble(
     In each fold, the probabilities of the members' networks of this fold are averaged, so that each test image is
     predicted by networks that were not trained on it. Temperature and thresholds of the mean are chosen on its inner
     validation images, as for a run. The folder is a run directory: ``evaluate``, ``compare``, ``score`` and the report
-    take it. It refers to its members and copies no weights.
+    take it. It refers to its members and copies no weights. Its unit is that of its members, if they have one in
+    common; figures and thresholds of the mean are then those of the unit, too.
 
     Args:
         *runs: Two or more finished runs of ``cross_validate`` or ``train`` with the same images, folds and classes.
         out: The run directory of the ensemble. A finished one with the same members is returned as it is.
+        settings: See ``UnitSettings``.
         weights: ``equal``, or ``validation`` for the convex combination with the smallest log loss on the inner
             validation images, chosen in each fold on its own.
         command: What the user called, for ``run.json``. Default: this call.
@@ -68,8 +82,8 @@ def ensemble(
         The run: its ``path``, its metrics (``result``) and its ``record``.
 
     Raises:
-        UsvitError: A run cannot be a member, two runs differ (the first difference is named), or ``out`` holds
-            something else. Nothing has been written then.
+        UsvitError: A run cannot be a member, two runs differ (the first difference is named), the images do not state
+            the unit, or ``out`` holds something else. Nothing has been written then.
         LeakageError: A network was trained on one of its test images.
 
     Example:
@@ -84,16 +98,21 @@ def ensemble(
     members = open_members([Path(run) for run in runs])
     first = members[0].predictions
     classes, positive = first.classes, first.positive
+    units, unlike = _units(members, settings)
     tables = [member.predictions.table for member in members]
+    if not units.of_images:
+        tables = [with_unit_columns(table, first.columns) for table in tables]
+        units_of(tables[0], units, positive)  # refuses images that do not state the unit, before anything is written
+    kind = cast(Weighting, weights)
     means = [
-        mean_of_fold(tables, fold, classes=classes, positive=positive, weighting=weights)  # type: ignore[arg-type]
+        mean_of_fold(tables, fold, classes=classes, positive=positive, weighting=kind, units=units)
         for fold in range(len(members[0].folders))
     ]
     record = EnsembleRecord(
         usvit_version=usvit.__version__,
         classes=list(classes),
         positive_class=positive,
-        weights=weights,  # type: ignore[arg-type]
+        weights=kind,
         members=[member.described(folder) for member in members],
         folds=[one.record for one in means],
     )
@@ -101,20 +120,39 @@ def ensemble(
     if _is_finished(output, record):
         logger.info(f"{folder} is finished and has these members: nothing was changed.")
         return outcome(folder, MetricsRecord)
-    for line in _warnings(members):
+    for line in (*_warnings(members), *unlike):
         logger.warning(line)
     private = any(not (member.path / "predictions.csv").stat().st_mode & 0o077 for member in members)
     with output.opened(private=private):
         if not _is_finished(output, record):  # another process may have made it in between
             told = command or f"usvit.ensemble({', '.join(repr(str(run)) for run in runs)}, out={str(out)!r})"
-            directory = RunDirectory(folder, _run_record(members, record, folder, told))
-            _write(directory, members, means, record)
+            directory = RunDirectory(folder, _run_record(members, record, folder, told, units))
+            _write(directory, members, means, record, units)
             directory.finish(time.monotonic() - begun)
             write_report(folder)
     return outcome(folder, MetricsRecord)
 
 
-def _write(run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans], record: EnsembleRecord) -> None:
+def _units(members: Sequence[Member], settings: UnitSettings) -> tuple[UnitSettings, list[str]]:
+    """Return the unit that was given, or that all members have; and why it is the image although members have one."""
+    if settings.pooling == "attention":
+        raise UsvitError(
+            "--pooling attention: a mean of networks has no attention. Choose mean, max, top-K or noisy-or."
+        )
+    own = [units_to_use(member.predictions, settings) for member in members]
+    if all(one == own[0] for one in own) and own[0].pooling != "attention":
+        return own[0], []
+    pairs = zip(members, own, strict=True)
+    said = ", ".join(f"{member.name}: {one.unit or 'image'} by {one.pooling}" for member, one in pairs)
+    return UnitSettings(unit="image"), [
+        f"Figures and thresholds are those of images, at which studies and patients are decided, too: the members have "
+        f"no unit and pooling that a mean of them can have ({said}). Name one with --unit and --pooling."
+    ]
+
+
+def _write(
+    run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans], record: EnsembleRecord, units: UnitSettings
+) -> None:
     """Write all files except run.json and the report."""
     first = members[0]
     for fold, one in enumerate(means):
@@ -141,12 +179,15 @@ def _write(run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans
         positive=own.positive,
         columns=own.columns,
         origin=PredictionOrigin(networks=len(members)),
+        units=units,
     )
     contamination = list(dict.fromkeys(one for member in members for one in member.predictions.contamination))
     save_record(run.path / "metrics.json", with_contamination(metrics, contamination))
 
 
-def _run_record(members: Sequence[Member], record: EnsembleRecord, out: Path, command: str) -> RunRecord:
+def _run_record(
+    members: Sequence[Member], record: EnsembleRecord, out: Path, command: str, units: UnitSettings
+) -> RunRecord:
     """Return the content of ``run.json``; what all members share is that of the first."""
     records = [member.record for member in members]
     first, models = records[0], [one.model for one in records]
@@ -158,6 +199,7 @@ def _run_record(members: Sequence[Member], record: EnsembleRecord, out: Path, co
         "data": config.get("data", {}),
         "model": {"image_size": config.get("model", {}).get("image_size")},
         "ensemble": {"weights": record.weights, "members": [member.name for member in members]},
+        **({} if units == IMAGES else {"units": units.model_dump()}),
         "allow_contaminated": any(one.config.as_written().get("allow_contaminated") is True for one in records),
     }
     several = WeightsRecord(source="several", name=None, sha256=None, license=None, upstream=None, pretrained_by=None)

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from usvit.config.evaluation import UnitSettings
 from usvit.errors import UsvitError
-from usvit.experiments.model_metadata import calibration_of
+from usvit.evaluation import IMAGES
+from usvit.experiments.model_metadata import calibration_of, unit_thresholds
 from usvit.metrics.calibration_statistics import LOWEST_PROB
 from usvit.metrics.mixture_weights import mixture_log_loss, mixture_weights
 from usvit.records import EnsembleFoldRecord
@@ -29,7 +31,13 @@ class FoldOfMeans:
 
 
 def mean_of_fold(
-    tables: Sequence[pd.DataFrame], fold: int, *, classes: Sequence[str], positive: str, weighting: Weighting
+    tables: Sequence[pd.DataFrame],
+    fold: int,
+    *,
+    classes: Sequence[str],
+    positive: str,
+    weighting: Weighting,
+    units: UnitSettings = IMAGES,
 ) -> FoldOfMeans:
     """Average the predictions of one fold, and choose temperature and thresholds of the mean as for a single run.
 
@@ -39,6 +47,7 @@ def mean_of_fold(
         classes, positive: The classes, and the positive one.
         weighting: ``equal``, or ``validation`` for the weights with the smallest log loss of the mean on the inner
             validation images of this fold. No test image takes part in it.
+        units: the unit whose thresholds are chosen, too, unless it is the image.
 
     Raises:
         UsvitError: The weights are to be chosen, and the fold has no inner validation images.
@@ -60,10 +69,11 @@ def mean_of_fold(
         weights = mixture_weights(reached)
     mean = np.tensordot(weights, prob, axes=1)
     logits = np.log(np.maximum(mean, LOWEST_PROB))
-    table = first.reset_index(drop=True)
+    table = first.reset_index(drop=True).drop(columns="view_score", errors="ignore")  # that of one member
     for k, name in enumerate(classes):
         table[f"prob_{name}"], table[f"logit_{name}"] = mean[:, k], logits[:, k]
     calibrated = calibration_of(first[val], logits[val], classes, positive, fold)
+    of_units = None if units.of_images else unit_thresholds(table[val], units, positive, calibrated.temperature)
     record = EnsembleFoldRecord(
         fold=fold,
         weights=weights.tolist(),
@@ -74,6 +84,7 @@ def mean_of_fold(
         temperature=calibrated.temperature,
         temperature_reason=calibrated.temperature_reason,
         thresholds=calibrated.thresholds,
+        unit_thresholds=of_units,
     )
     return FoldOfMeans(table, record)
 

@@ -41,6 +41,8 @@ from usvit.records import (
     OutcomeRecord,
     PointOfFold,
     RecalibrationFiguresRecord,
+    UnitPointRecord,
+    UnitRecord,
     WorstCase,
 )
 from usvit.scoring.calibration import LocalCalibration, read_calibration
@@ -135,7 +137,7 @@ def evaluate_scores(
     )
     divided = {"unusual": None} if table["unusual"].nunique() > 1 else {}
     metrics = measure(found, {**divided, **settings.by} or None)
-    points = _frozen_points(scored, refit)
+    points = _frozen_points(scored, refit, unit)
     decided = None
     abstained = (rows["decision"] == "") & (scored.threshold is not None)
     if abstained.any() and not abstained.all():
@@ -187,15 +189,26 @@ def _refuse_private(by: Iterable[str]) -> None:
             raise UsvitError(f"--by {name}: a column of original ids cannot define subgroups.")
 
 
-def _frozen_points(scored: ScoredSet, refit: LocalCalibration | None) -> list[_FrozenPoint]:
+def _frozen_points(scored: ScoredSet, refit: LocalCalibration | None, unit: UnitRecord | None) -> list[_FrozenPoint]:
+    """Return the thresholds of the unit, if there are any that were chosen for it; otherwise those of images."""
     if refit is not None:
-        origin = f"local labels: {refit.n_images} images of {refit.n_groups} groups (usvit recalibrate)"
-        return [_FrozenPoint(f"frozen: {one.rule}", origin, one.threshold, one.reason) for one in refit.thresholds]
-    if scored.threshold is None:
-        why = scored.threshold_origin.removeprefix("none:").strip()
+        thresholds, rows = refit.thresholds, f"{refit.n_images} images"
+        if (fitted := refit.of_units) is not None and _same(fitted.units, unit):
+            thresholds, rows = tuple(fitted.thresholds), f"{fitted.units.n_units} {fitted.units.unit}s"
+        origin = f"local labels: {rows} of {refit.n_groups} groups (usvit recalibrate)"
+        return [_FrozenPoint(f"frozen: {one.rule}", origin, one.threshold, one.reason) for one in thresholds]
+    threshold, origin = scored.threshold, scored.threshold_origin
+    own = None if scored.summary is None else scored.summary.model.unit
+    if own is not None and _same(own, unit):
+        threshold, origin = own.threshold, own.origin
+    if threshold is None:
+        why = origin.removeprefix("none:").strip()
         return [_FrozenPoint("frozen: none", "the model", None, why or "the model was scored without a threshold")]
-    name = f"frozen: threshold {scored.threshold:.4g}"
-    return [_FrozenPoint(name, scored.threshold_origin or "the model", scored.threshold, None)]
+    return [_FrozenPoint(f"frozen: threshold {threshold:.4g}", origin or "the model", threshold, None)]
+
+
+def _same(one: UnitRecord | UnitPointRecord, other: UnitRecord | None) -> bool:
+    return other is not None and (one.unit, one.pooling) == (other.unit, other.pooling)
 
 
 def _operating_point(point: _FrozenPoint, table: pd.DataFrame, positive: str) -> OperatingPointRecord:
@@ -267,7 +280,7 @@ def _failures(
     unit: ScoredUnit,
 ) -> Failures:
     """Count what could not be scored, and compute the figures as if each such image were classified wrongly."""
-    if labelled.by != "item_id" or unit in ("exam", "patient"):
+    if labelled.by != "item_id" or unit not in ("image", "file"):
         reason = (
             "a file that cannot be read is known by its item_id alone: join by item_id or path, and count images or "
             "files, to know what failed"

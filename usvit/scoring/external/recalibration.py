@@ -1,15 +1,15 @@
 """Refit temperature and thresholds of a frozen model on local labels, and report how uncertain they are."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 import usvit
-from usvit.arguments import checked_arguments
-from usvit.config.evaluation import LabelTable
+from usvit.config.evaluation import LabelTable, ScoredUnitSettings
+from usvit.config.keywords import takes_settings
 from usvit.data.splits import described_among, joined
 from usvit.errors import UsvitError
 from usvit.estimate import Estimate
@@ -25,9 +25,11 @@ from usvit.records import (
     CorrectedShare,
     FittedTemperature,
     FittedThreshold,
+    FittedUnits,
     save_record,
 )
 from usvit.scoring.calibration import group_sha256, log_prob, scaled
+from usvit.scoring.external.counting import pooled_by, predictions_of
 from usvit.scoring.external.evaluation import ENOUGH
 from usvit.scoring.external.labels import join_labels
 from usvit.scoring.external.leakage import seen_check, without_seen
@@ -63,6 +65,27 @@ class LabelledImages:
     """(n,) str."""
     positive: int
 
+    @property
+    def reference(self) -> np.ndarray:
+        """(n,) bool."""
+        return self.label == self.positive
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """m labelled rows that thresholds decide: images, or units with the pooled probability of their images."""
+
+    reference: np.ndarray
+    """(m,) bool, whether the row is positive."""
+    group: np.ndarray
+    """(m,) str; a unit lies in one group."""
+    pool: Callable[[np.ndarray], np.ndarray]
+    """Probabilities (n,) of the images -> (m,) of the rows."""
+
+    @classmethod
+    def of_images(cls, images: LabelledImages) -> "LabelledRows":
+        return cls(images.reference, images.group, lambda score: score)
+
 
 @dataclass(frozen=True)
 class _LocalFit:
@@ -70,16 +93,19 @@ class _LocalFit:
 
     temperature: FittedTemperature
     thresholds: list[FittedThreshold]
+    of_units: list[FittedThreshold]
+    """Thresholds of the units; empty without units."""
     conformal: ConformalFit
     positive_groups: int
     negative_groups: int
     said: list[str]
 
 
-@checked_arguments
+@takes_settings
 def recalibrate(
     folder: str | Path,
     labels: str | Path | LabelTable,
+    settings: ScoredUnitSettings,
     *,
     out: str | Path,
     drop_seen: bool = False,
@@ -91,11 +117,14 @@ def recalibrate(
     """Fit a temperature, thresholds and conformal sets on the labelled images of a scored set.
 
     The model is not changed. The temperature scales the logarithm of the mean probabilities of the ensemble. Thresholds
-    and sets are chosen on the scaled probability of the positive class.
+    and sets are chosen on the scaled probability of the positive class. With a unit other than the image, thresholds
+    are also chosen on units, from the pooled scaled probabilities of their images. The temperature is that of images,
+    because ``usvit score`` pools calibrated probabilities; the guarantee of the sets covers means and maxima of images.
 
     Args:
         folder: folder that ``usvit score`` wrote.
         labels: the reference classes: a table with a column ``label``, or a ``LabelTable`` that names its columns.
+        settings: see ``ScoredUnitSettings``.
         out: JSON file to write (docs/reference/calibration.schema.json).
         drop_seen: leave out groups that the model has seen, instead of raising ``LeakageError``.
         rules: the operating points.
@@ -107,8 +136,8 @@ def recalibrate(
         The content of the file.
 
     Raises:
-        UsvitError: see ``read_scored_set`` and ``join_labels``; or all labels are of one class, ``alpha`` needs more
-            patients than there are, or ``out`` exists.
+        UsvitError: see ``read_scored_set``, ``join_labels`` and ``predictions_of``; or all labels are of one class,
+            ``alpha`` needs more patients than there are, or ``out`` exists.
         LeakageError: the model was trained on these images, so that it would look better calibrated than it is.
 
     Example:
@@ -135,7 +164,12 @@ def recalibrate(
         index[scored.positive],
     )
     who = "patients" if (rows["patient_id"] != "").all() else "groups"
-    fitted = fit(images, scored.positive, who=who, rules=rules, alpha=alpha, n_resamples=n_resamples, seed=seed)
+    table, said, unit = predictions_of(rows, scored, settings.unit, settings.pooling, [])
+    units = None
+    if unit is not None:
+        reference, group = (table["label"] == scored.positive).to_numpy(), table["group_id"].to_numpy(object)
+        units = LabelledRows(reference, group, pooled_by(rows, settings.unit, settings.pooling))
+    fitted = fit(images, scored.positive, units, who=who, rules=rules, alpha=alpha, n_resamples=n_resamples, seed=seed)
     own, _ = described_among(scored.descriptions, sorted(set(rows["pixel_sha256"])))
     record = CalibrationRecord(
         model_sha256=scored.model_sha256,
@@ -143,12 +177,13 @@ def recalibrate(
         classes=list(scored.classes),
         temperature=fitted.temperature,
         thresholds=fitted.thresholds,
+        unit_thresholds=None if unit is None else FittedUnits(units=unit, thresholds=fitted.of_units),
         conformal=fitted.conformal,
         n_images=len(images.label),
         n_groups=len(set(images.group.tolist())),
         positive_groups=fitted.positive_groups,
         negative_groups=fitted.negative_groups,
-        said=[*labelled.said, *fitted.said],
+        said=[*labelled.said, *said, *fitted.said],
         class_counts={name: int((images.label == k).sum()) for name, k in index.items()},
         n_seen_images_left_out=len(dropped),
         fitted_on_sha256=sorted(set(rows["pixel_sha256"])),
@@ -164,6 +199,7 @@ def recalibrate(
 def fit(
     images: LabelledImages,
     positive: str,
+    units: LabelledRows | None = None,
     *,
     who: str = "patients",
     rules: Sequence[Rule] = RULES,
@@ -176,38 +212,68 @@ def fit(
     Args:
         images: images of at least two groups, of the positive class and of another one.
         positive: name of the positive class.
+        units: units of these images, on which thresholds are chosen, too; None for images alone.
         who: word for the groups in the messages.
         alpha: see ``recalibrate``.
 
     Returns:
-        Parts of calibration.json. Intervals of temperature and thresholds are percentiles
-        over resampled groups. Sensitivity and specificity have the interval of a proportion at a fixed threshold, and
-        ``corrected``: the value minus the optimism of choosing and evaluating the threshold on the same images.
+        Parts of calibration.json, whose sentences are about the units, if there are any. Intervals of temperature and
+        thresholds are percentiles over resampled groups. Sensitivity and specificity have the interval of a proportion
+        at a fixed threshold, and ``corrected``: the value minus the optimism of choosing and evaluating the threshold
+        on the same images.
 
     Raises:
         UsvitError: there are no images of the positive class, or only such images, or too few patients for ``alpha``.
 
     Source: Harrell, Lee & Mark (1996), Statistics in Medicine 15:361 (optimism by bootstrap); Guo et al. (2017).
     """
-    reference = images.label == images.positive
-    if reference.all() or not reference.any():
-        what = f"of class '{positive}'" if reference.all() else f"of another class than '{positive}'"
-        raise UsvitError(
-            f"All {len(reference)} labelled images are {what}: neither a temperature nor a threshold can be fitted on "
-            "one side alone. Label images of both kinds."
-        )
+    rows = LabelledRows.of_images(images)
+    for own, what in ((rows, "images"), (units, "units")):
+        if own is not None and (own.reference.all() or not own.reference.any()):
+            kind = f"of class '{positive}'" if own.reference.all() else f"of another class than '{positive}'"
+            raise UsvitError(
+                f"All {len(own.reference)} labelled {what} are {kind}: neither a temperature nor a threshold can be "
+                f"fitted on one side alone. Label {what} of both kinds."
+            )
     temperature, reason = _temperature(images.label, log_prob(images.prob))
     score = scaled(images.prob, temperature)[:, images.positive]
-    sets = fit_sets(reference, score, images.group, positive=positive, alpha=alpha, who=who)
+    sets = fit_sets(rows.reference, score, images.group, positive=positive, alpha=alpha, who=who)
     drawn = resample(images, rules, n_resamples=n_resamples, seed=seed)
-    entries = []
+    thresholds, of_units = _fitted(rows, rules, score, drawn), []
+    if units is not None:
+        of_units = _fitted(units, rules, score, resample(images, rules, units, n_resamples=n_resamples, seed=seed))
+    sides = _sides(rows)
+    return _LocalFit(
+        temperature=FittedTemperature(
+            value=temperature,
+            ci95=None if temperature is None else _percentiles(drawn.temperature),
+            reason=reason,
+        ),
+        thresholds=thresholds,
+        of_units=of_units,
+        conformal=sets,
+        positive_groups=sides["positive"],
+        negative_groups=sides["negative"],
+        said=_sentences(of_units or thresholds, rules, _sides(units or rows), positive, who),
+    )
+
+
+def _sides(rows: LabelledRows) -> dict[str, int]:
+    """Return the numbers of groups with a positive and with a negative row."""
+    sides = {"positive": rows.reference, "negative": ~rows.reference}
+    return {name: len(set(rows.group[at].tolist())) for name, at in sides.items()}
+
+
+def _fitted(rows: LabelledRows, rules: Sequence[Rule], prob: np.ndarray, drawn: Resamples) -> list[FittedThreshold]:
+    """Choose the threshold of each rule; ``prob`` (n,) are the calibrated probabilities of the images."""
+    entries, score = [], rows.pool(prob)
     for r, rule in enumerate(rules):
-        choice = choose_threshold(reference, score, rule)
+        choice = choose_threshold(rows.reference, score, rule)
         ci95, figures = None, {}
         if choice.threshold is not None:
             if rule.kind != "fixed":
                 ci95 = _percentiles(drawn.threshold[:, r])
-            judged = outcome(reference, score >= choice.threshold, images.group, interval=clustered_share)
+            judged = outcome(rows.reference, score >= choice.threshold, rows.group, interval=clustered_share)
             figures = {
                 name: CorrectedShare.of(figure, corrected=_corrected(figure, drawn.optimism[:, r, k]))
                 for k, (name, figure) in enumerate(
@@ -217,40 +283,30 @@ def fit(
         entries.append(
             FittedThreshold(rule=rule.name, threshold=choice.threshold, ci95=ci95, reason=choice.reason, **figures)
         )
-    sides = {
-        name: len(set(images.group[at].tolist())) for name, at in (("positive", reference), ("negative", ~reference))
-    }
-    return _LocalFit(
-        temperature=FittedTemperature(
-            value=temperature,
-            ci95=None if temperature is None else _percentiles(drawn.temperature),
-            reason=reason,
-        ),
-        thresholds=entries,
-        conformal=sets,
-        positive_groups=sides["positive"],
-        negative_groups=sides["negative"],
-        said=_sentences(entries, rules, sides, positive, who),
-    )
+    return entries
 
 
-def resample(images: LabelledImages, rules: Sequence[Rule], *, n_resamples: int, seed: int) -> Resamples:
-    """Fit temperature and thresholds on groups drawn with replacement."""
-    reference, logs = images.label == images.positive, log_prob(images.prob)
-    code, n_groups = group_codes(images.group, len(reference))
+def resample(
+    images: LabelledImages, rules: Sequence[Rule], units: LabelledRows | None = None, *, n_resamples: int, seed: int
+) -> Resamples:
+    """Fit temperature and thresholds on groups drawn with replacement; the thresholds on units, if there are any."""
+    rows, logs = units or LabelledRows.of_images(images), log_prob(images.prob)
+    reference, n = rows.reference, len(images.label)
+    code, n_groups = group_codes(np.concatenate([images.group, rows.group]), n + len(reference))
     rng = np.random.default_rng(seed)
     temperature = np.full(n_resamples, np.nan)
     threshold = np.full((n_resamples, len(rules)), np.nan)
     optimism = np.full((n_resamples, len(rules), 2), np.nan)
     for b in range(n_resamples):
-        counts = np.bincount(rng.integers(0, n_groups, n_groups), minlength=n_groups)[code]
-        inside = np.repeat(np.arange(len(code)), counts)
+        counts = np.bincount(rng.integers(0, n_groups, n_groups), minlength=n_groups)
+        drawn = np.repeat(np.arange(n), counts[code[:n]])
+        inside = np.repeat(np.arange(len(reference)), counts[code[n:]])
         own = reference[inside]
         if own.all() or not own.any():
             continue
-        value, _ = _temperature(images.label[inside], logs[inside])
+        value, _ = _temperature(images.label[drawn], logs[drawn])
         temperature[b] = np.nan if value is None else value
-        score = scaled(images.prob, value)[:, images.positive]
+        score = rows.pool(scaled(images.prob, value)[:, images.positive])
         for r, rule in enumerate(rules):
             choice = choose_threshold(own, score[inside], rule)
             if choice.threshold is None:
