@@ -8,11 +8,13 @@ import pytest
 
 from tests.cli.runs import make_run
 from usvit.config.evaluation import UnitSettings
+from usvit.documents import markdown_document
 from usvit.errors import UsvitError
 from usvit.evaluation.evaluate_predictions import at_units, open_predictions, units_to_use
 from usvit.evaluation.run_comparison import compare_predictions
 from usvit.metrics.clustered import clustered_difference
 from usvit.reports.comparison import compare
+from usvit.reports.comparison_document import comparison_document
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,11 @@ def test_the_paired_test_is_that_of_the_pooled_probabilities(runs, pooling):
     assert pair.accuracy.value == pytest.approx(right[0] - right[1])  # over folds of equal size
     by_image = compare_predictions([open_predictions(run) for run in runs], ["a", "b"])
     assert by_image.unit is None and by_image.n_images == 90 and by_image.pairs[0].auc.value != pair.auc.value
+
+    mixed = [opened[0], at_units(open_predictions(runs[1]), UnitSettings(unit="patient", pooling="noisy-or"))]
+    lead = markdown_document(comparison_document(compare_predictions(mixed, ["a", "b"])))
+    assert f"each run's own pooling (a: the {'mean' if pooling == 'mean' else 'maximum'}; b: the noisy-or)" in lead
+    assert "own pooling" not in markdown_document(comparison_document(found))
 
 
 def test_the_unit_is_by_default_the_level_of_the_labels_if_the_folds_keep_it_whole(tmp_path):

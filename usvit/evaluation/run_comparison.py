@@ -138,6 +138,9 @@ def compare_predictions(
     if margin is not None:
         pairs, declared = _with_claims(pairs, decided, margin, claim, primary)
     n_groups = int(test_rows["group_id"].nunique())
+    poolings = [one.unit.pooling if one.unit else None for one in opened]
+    if len(set(poolings)) == 1:
+        poolings = [None] * len(opened)
     contaminated = [(name, contamination_warning(one.contamination)) for one, name in zip(opened, names, strict=True)]
     said = [f"{name}: {warning}" for name, warning in contaminated if warning]
     said += [*dict.fromkeys(warning for one in opened for warning in one.warnings)]
@@ -155,7 +158,10 @@ def compare_predictions(
         n_folds=int(test_rows["fold"].nunique()),
         class_counts={name: int((test_rows["label"] == name).sum()) for name in first.classes},
         unit=first.unit,
-        runs=[_own(one, name, first.classes, first.positive) for one, name in zip(opened, names, strict=True)],
+        runs=[
+            _own(one, name, first.classes, first.positive, pooling)
+            for one, name, pooling in zip(opened, names, poolings, strict=True)
+        ],
         pairs=pairs,
         n_compared=len(pairs),
         non_inferiority_margin=margin if claim == "noninferiority" else None,
@@ -202,7 +208,7 @@ def _with_claims(
     return correct_claims(judged, section, primary)
 
 
-def _own(one: Predictions, name: str, classes: list[str], positive: str) -> ComparedRun:
+def _own(one: Predictions, name: str, classes: list[str], positive: str, pooling: str | None) -> ComparedRun:
     """Return the figures of a run: the AUC within folds as headline, pooled figures, and the spread over folds."""
     rows = rows_of(one.table, "test", classes)
     pooled = figures_with_intervals(rows.label, rows.prob, rows.group, classes=classes, positive=positive, ranked=False)
@@ -215,6 +221,7 @@ def _own(one: Predictions, name: str, classes: list[str], positive: str) -> Comp
         name=name,
         headline=headline_section(one.table, positive, pooled).auc,
         **{row.key: pooled.figure(row.key, positive) for row in COMPARED},
+        pooling=pooling,
         mean_sd={row.key: mean_and_sd([fold.figure(row.key, positive) for fold in folds]) for row in COMPARED},
     )
 

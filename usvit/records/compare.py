@@ -47,6 +47,7 @@ class ComparedRun(Record):
     balanced_accuracy: ShareValue
     sensitivity: ShareValue = key("Sensitivity of the positive class.")
     specificity: ShareValue = key("Specificity of the positive class.")
+    pooling: Name | None = optional("Probability of a unit, as in unit.pooling; present if the runs pool differently.")
     mean_sd: dict[str, MeanSd] = key("Mean and SD of the same figures over folds. The SD is not a confidence interval.")
 
 

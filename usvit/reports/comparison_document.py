@@ -24,6 +24,7 @@ def comparison_document(record: CompareRecord, plots: Mapping[str, doc.Plot] | N
         plots: ``roc`` and ``differences``; the terminal, Markdown and LaTeX need none.
     """
     shown = plots or {}
+    poolings = {run.name: run.pooling for run in record.runs if run.pooling}
     sections = [_runs(record, shown), _differences(record, shown), _decisions(record)]
     sections += [_claims(record)] if record.primary_figure else []
     sections += [_subgroups(record)] if record.pairs[0].subgroups else []
@@ -32,9 +33,10 @@ def comparison_document(record: CompareRecord, plots: Mapping[str, doc.Plot] | N
         title=", ".join(run.name for run in record.runs),
         kind=f"Comparison on the same {rows_words(record)} in {plural(record.n_groups, 'group')}, "
         f"{folds}. Positive class: {record.positive_class} ({counted(record.class_counts)}).",
-        lead=[doc.Paragraph(unit_sentence(record).strip()), *(doc.Note(warning) for warning in record.warnings)]
-        if record.unit
-        else [doc.Note(warning) for warning in record.warnings],
+        lead=[
+            *([doc.Paragraph(unit_sentence(record, poolings).strip())] if record.unit else []),
+            *(doc.Note(warning) for warning in record.warnings),
+        ],
         sections=[*sections, _methods(record)],
         made_from="the predictions of the runs only. All files hold the same numbers: compare.json, compare.md, "
         "compare.tex",

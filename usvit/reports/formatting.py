@@ -1,6 +1,6 @@
 """Numbers and lists as text for reports."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,14 +54,26 @@ _LABELS = {
 }
 
 
-def unit_sentence(metrics: RowsOfUnit) -> str:
-    """Say what a row is, how its images became one probability and one label, and what was left out."""
+def _pooling_words(pooling: str) -> str:
+    how = {"mean": "the mean", "max": "the maximum", "noisy-or": "the noisy-or", "attention": "the mean by attention"}
+    return how.get(pooling) or f"the mean of the {pooling.removeprefix('top-')} highest"
+
+
+def unit_sentence(metrics: RowsOfUnit, poolings: Mapping[str, str] | None = None) -> str:
+    """Say what a row is, how its images became one probability and one label, and what was left out.
+
+    Args:
+        metrics: a record whose rows may be units.
+        poolings: run -> pooling, if several runs pool differently.
+    """
     unit = metrics.unit
     if unit is None:
         return ""
     size = unit.images_per_unit
-    how = {"mean": "the mean", "max": "the maximum", "noisy-or": "the noisy-or", "attention": "the mean by attention"}
-    pooled = how.get(unit.pooling) or f"the mean of the {unit.pooling.removeprefix('top-')} highest"
+    pooled = _pooling_words(unit.pooling)
+    if poolings:
+        pooled = "; ".join(f"{name}: {_pooling_words(pooling)}" for name, pooling in poolings.items())
+        pooled = f"each run's own pooling ({pooled})"
     label = _LABELS[unit.labels].format(order=", ".join(unit.label_order))
     said = (
         f" One row is one {unit.unit}, with {size.least} to {size.most} images (median {size.median:g}). Its "
