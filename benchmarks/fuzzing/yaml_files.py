@@ -15,7 +15,7 @@ import yaml
 
 from benchmarks.fuzzing import lists
 from benchmarks.fuzzing.child import Ended
-from benchmarks.fuzzing.damage import Raw, json_value
+from benchmarks.fuzzing.damage import Raw, dumped, json_value
 from benchmarks.fuzzing.files import PLACES, Place, new_file, run_on_file
 from benchmarks.fuzzing.harness import Options, Rng
 from benchmarks.fuzzing.world import World, make_world
@@ -117,8 +117,9 @@ def damage_yaml(path: Path, healthy: Any, rng: Rng) -> str:
 
 
 def _is_json(path: Path) -> bool:
+    """Return whether a file holds JSON that can be damaged once more, which very deep values cannot."""
     try:
-        return bool(json.loads(path.read_text()))
+        return bool(dumped(json.loads(path.read_text())))
     except (ValueError, RecursionError):
         return False
 
