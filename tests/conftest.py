@@ -169,4 +169,16 @@ TINY = (
     *("--set", "model.image_size=32", "--set", "train.batch_size=8", "--set", "train.steps=6"),
     *("--set", "train.eval_every=2", "--set", "split.folds=3"),
 )
+
+
+def tiny_settings() -> dict[str, dict[str, object]]:
+    """Return the settings of ``TINY`` as sections, for a configuration that is built in Python."""
+    found: dict[str, dict[str, object]] = {}
+    for pair in TINY[TINY.index("--set") + 1 :: 2]:
+        key, value = pair.split("=")
+        section, name = key.split(".")
+        found.setdefault(section, {})[name] = int(value)
+    return found
+
+
 """Options for a cross-validation of seconds: a network of 0.5 million parameters, 3 folds of 6 steps."""

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from scipy.special import softmax
 
-from tests.conftest import REPOSITORY, TINY
+from tests.conftest import REPOSITORY, tiny_settings
 from tests.records.contents import content
 from tests.scoring.conftest import edit_metadata
 from usvit.data.io.decoding import read_image
@@ -39,11 +39,7 @@ def trained(small_phantom, tmp_path_factory):
     from usvit.config import build_config, load_recipe
     from usvit.experiments.cross_validation import CrossValidation
 
-    settings = {}
-    for pair in TINY[TINY.index("--set") + 1 :: 2]:
-        key, value = pair.split("=")
-        section, name = key.split(".")
-        settings.setdefault(section, {})[name] = int(value)
+    settings = tiny_settings()
     settings["model"] |= {"name": "timm:test_resnet", "weights": "scratch"}
     settings["optim"] = {"lr": 0.003, "warmup_steps": 0}
     settings["train"] |= {"epochs": None, "steps": 12}

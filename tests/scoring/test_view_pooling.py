@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import usvit
-from tests.conftest import TINY
+from tests.conftest import tiny_settings
 from usvit.config import build_config, load_recipe
 from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.errors import UsvitError
@@ -99,11 +99,7 @@ def run(tmp_path_factory):
     """A tiny cross-validation that pools the images of a patient by attention, and the root of its images."""
     folder = tmp_path_factory.mktemp("attention")
     write_phantom(PhantomSpec(n=30, size=64, views=4, lesions=2, exams=2), folder / "phantom")
-    settings = {}
-    for pair in TINY[TINY.index("--set") + 1 :: 2]:
-        key, value = pair.split("=")
-        section, name = key.split(".")
-        settings.setdefault(section, {})[name] = int(value)
+    settings = tiny_settings()
     settings["model"] |= {"name": "timm:test_resnet", "weights": "scratch"}
     settings["train"]["epochs"] = None
     settings["data"] = {"classes": ["benign", "malignant"]}

@@ -87,7 +87,9 @@ def predictions_of(
     if mixed:
         rank = " before ".join(f"'{name}'" for name in order)
         said.append(f"{mixed} of {len(found)} {unit}s have images of several labels: {rank}.")
-    if unit in ("exam", "patient") and (alone := int((rows[{"exam": "study_id"}.get(unit, "patient_id")] == "").sum())):
+    if unit in ("exam", "patient") and (
+        alone := int((rows["study_id" if unit == "exam" else "patient_id"] == "").sum())
+    ):
         said.append(f"{alone} images have no {unit} id: they were pooled by what they have, at the least by file.")
     reason = f"{plural(n_out, 'image')} without {' or '.join(_NEEDED[unit])}" if n_out else None
     if reason:
