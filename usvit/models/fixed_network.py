@@ -100,7 +100,7 @@ def _weights_of(choice: str, vit: Mapping[str, Any], need_classifier: bool) -> I
         model, where = choice, "hub"
     if where == "scratch":
         raise UsvitError(f"{choice} has random weights, so it has no classifier of its own. Give trained weights.")
-    on_disk = where != "hub" and not where.startswith("hub:")
+    on_disk = where.partition(":")[0] not in ("hub", "package")
     metadata = _metadata_of(Path(where)) if on_disk and Path(where).exists() else None
     if need_classifier:
         _check_trained_head(where, metadata)

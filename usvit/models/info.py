@@ -4,10 +4,11 @@ import timm
 
 from usvit.models.complexity import count, licence
 from usvit.models.spec import PROTOCOLS, ModelSpec, Pretrained
+from usvit.models.weights import weight_sources
 from usvit.models.weights.pins import pin_of
 from usvit.models.zoo.common import SOURCES
 from usvit.records import ModelsInfoRecord
-from usvit.records.models_info import FoundationFacts, HubWeights, PaperFiguresRecord, ZooPaper
+from usvit.records.models_info import FoundationFacts, HubWeights, PaperFiguresRecord, WeightSourceRecord, ZooPaper
 
 
 def describe_model(spec: ModelSpec, image_size: int | None = None, n_classes: int = 1000) -> ModelsInfoRecord:
@@ -42,6 +43,7 @@ def describe_model(spec: ModelSpec, image_size: int | None = None, n_classes: in
             _weights(upstream, hub, recommended=number == 0)
             for number, (upstream, hub) in enumerate(spec.weights.items())
         ],
+        sources=[WeightSourceRecord(choice=one.choice, here=one.here) for one in weight_sources(spec)],
         paper=ZooPaper(
             references=[SOURCES[name] for name in spec.source.split(", ") if name in SOURCES],
             figures=[
@@ -73,6 +75,7 @@ def _weights(upstream: str, hub: Pretrained, recommended: bool) -> HubWeights:
         recommended=recommended,
         revision=pin.revision if pin else None,
         sha256=pin.sha256 if pin else None,
+        package=hub.package,
     )
     if entry is None:
         return weights

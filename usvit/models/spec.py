@@ -29,7 +29,7 @@ PROTOCOLS = {
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Pre-trained weights on the hub."""
+    """Pre-trained weights on the hub, and perhaps in a Python package, too."""
 
     timm: str | None
     """timm's ``architecture.tag``; ``timm/<this>`` is the repository on the Hugging Face hub. None if timm does not
@@ -38,6 +38,8 @@ class Pretrained:
     """Authors of the weights, and the images they were pre-trained on."""
     foundation: FoundationModel | None = None
     """Entry of a foundation model: its licence, statistics, and the data sets that it was pre-trained on."""
+    package: str | None = None
+    """Python package (its name in a registry) that holds the same weights, for ``--weights package``; it is pinned."""
 
 
 @dataclass(frozen=True)

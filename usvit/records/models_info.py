@@ -70,7 +70,15 @@ class HubWeights(Record):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = key(
         "SHA-256 that the file must have; null if not pinned."
     )
+    package: Name | None = key("Python package that holds the same weights (--weights package); null if none does.")
     foundation: FoundationFacts | None = optional("Entry of a foundation model.")
+
+
+class WeightSourceRecord(Record):
+    """One place from which initial weights can come."""
+
+    choice: Text = key("Value of --weights: hub, package, phantom, or hub:NAME=FILE for a file to download.")
+    here: bool = key("true if they are on this machine: in the hub's cache, in an installed package, or in usvit.")
 
 
 class PaperFiguresRecord(Record):
@@ -123,4 +131,5 @@ class ModelsInfoRecord(FileRecord):
     shape: ViTShape | None = key("Shape of a plain ViT, which --set vit.PART=... changes; null for other networks.")
     changed: Settings = key("Entries of 'shape' that were changed.")
     weights: list[HubWeights] = key("Weights on the hub, recommended weights first; empty if there are none.")
+    sources: list[WeightSourceRecord] = key("Where the weights can come from; empty if only scratch is left.")
     paper: ZooPaper

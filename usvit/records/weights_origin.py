@@ -95,14 +95,16 @@ class WeightsRecord(Record):
     """The initial weights."""
 
     model_config = OPEN
-    source: Name | None = of_section("Source of the weights, such as scratch, hub, file or run.")
-    name: Text | None = optional("Name of the file or run, or of the repository on the hub.", null=True)
+    source: Name | None = of_section("Source of the weights, such as scratch, hub, package, file or run.")
+    name: Text | None = optional(
+        "Name of the file or run, of the repository on the hub, or of the Python package.", null=True
+    )
     sha256: Sha256 | None = optional(null=True)
     license: Text | None = optional(null=True)
     upstream: Text | None = optional("Name of the hub's weights, as in --weights hub:UPSTREAM.", null=True)
     pretrained_by: Text | None = optional(null=True)
-    revision: Text | None = optional("Commit of the hub's repository.", null=True)
-    pinned: bool | None = optional("Whether the hub's file was checked against a pin.")
+    revision: Text | None = optional("Commit of the hub's repository, or version of the Python package.", null=True)
+    pinned: bool | None = optional("Whether the file of the hub or package was checked against a pin.")
     lineage: list[TrainingRecord] | None = optional("Trainings that led to the weights, the last one first.")
     folds: list[Sha256] | None = optional("SHA-256 of the weights of each fold, if they differ.")
     loaded: LoadedRecord | None = optional("Only in run.json.")
@@ -121,8 +123,8 @@ class TeacherRecord(Record):
 class BaseRecord(Record):
     """The weights beside which adapters were trained."""
 
-    source: Literal["hub", "file", "run"]
-    name: Text = key("Repository of the hub, or name of the file or of the run; no path.")
+    source: Literal["hub", "package", "file", "run"]
+    name: Text = key("Repository of the hub, or name of the package, file or run; no path.")
     sha256: Sha256 = key("SHA-256 of the file of the base's weights.")
     upstream: Text | None = key("Name of the hub's weights, as in --weights hub:UPSTREAM; null for others.")
 

@@ -23,10 +23,15 @@ def _weights_words(run: Run) -> str:
     if weights.source == "several":
         return "from different initial weights"
     name = weights.name
-    kind = {"hub": "pre-trained weights of the hub", "file": "the weights", "run": "the weights of the run"}
+    kind = {
+        "hub": "pre-trained weights of the hub",
+        "package": "pre-trained weights of the Python package",
+        "file": "the weights",
+        "run": "the weights of the run",
+    }
     words = f"from {kind.get(weights.source, f'weights ({weights.source})')}"
     if name:
-        words += f", {name}," if weights.source == "hub" else f" {name}"
+        words += f", {name}," if weights.source in ("hub", "package") else f" {name}"
     by = f" (pre-trained by {weights.pretrained_by})" if weights.pretrained_by else ""
     return (words + by).rstrip(",")
 

@@ -7,7 +7,7 @@ machines. The base is the first file with this hash among
    in ``PATH``; nothing else is tried if one is named;
 2. what the run was given (``model.weights`` in ``run.json``);
 3. a file beside the adapters, in the folder of the fold or of the run, under its own name or as ``base.safetensors``;
-4. the hub's weights, if they were the base.
+4. the hub's weights, or those of a Python package, if they were the base.
 """
 
 import json
@@ -49,6 +49,8 @@ def find_base(adapter: AdapterRecord, file: Path) -> str:
             if (sha256 := sha256_of_file(candidate)) == adapter.base.sha256:
                 return str(candidate)
             found.append(f"{candidate} has SHA-256 {sha256}")
+    if not given and adapter.base.source == "package":
+        return f"package:{adapter.base.name}"
     if not given and adapter.base.source == "hub":
         return "hub" if adapter.base.upstream is None else f"hub:{adapter.base.upstream}"
     if given:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from usvit.errors import UsvitError
 from usvit.models.weights.read import FILE_SUFFIXES
+from usvit.models.weights.sources import cached
 from usvit.web import RedirectRefused, WebLimits, open_url
 
 
@@ -25,18 +26,7 @@ def hub_file(repository: str, files: tuple[str, ...], model: str, revision: str 
     Raises:
         HubUnavailable: The file is neither cached nor reachable.
     """
-    return _cached(repository, files, revision) or _downloaded(repository, files, model, revision)
-
-
-def _cached(repository: str, files: tuple[str, ...], revision: str | None) -> Path | None:
-    """Return the path of the weights in the Hugging Face cache, if they are there, without using the network."""
-    from huggingface_hub import try_to_load_from_cache
-
-    for file in files:
-        path = try_to_load_from_cache(repository, file, revision=revision)
-        if isinstance(path, str):
-            return Path(path)
-    return None
+    return cached(repository, files, revision) or _downloaded(repository, files, model, revision)
 
 
 def _downloaded(repository: str, files: tuple[str, ...], model: str, revision: str | None) -> Path:

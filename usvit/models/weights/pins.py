@@ -1,5 +1,6 @@
 """Pins: the commit and the SHA-256 of the hub's weights, since a repository can change under the same name.
 
+Weights in a Python package are pinned in the same way, with the version of the package in place of the commit.
 ``pins.json`` beside the zoo ships with usvit; the user's own file (``usvit models pin``) takes precedence. Weights of a
 repository without a pin are used as the hub has them, and run.json, model.json and ``usvit models info`` say so.
 """
@@ -15,22 +16,23 @@ from usvit.files import read_json, write_json
 
 SHIPPED = Path(__file__).resolve().parents[1] / "zoo" / "pins.json"
 MAX_BYTES = 10_000_000
-_SHAPES = {"revision": "[0-9a-f]{40}", "sha256": "[0-9a-f]{64}", "file": r"[\w.-]{1,100}"}
+_COMMIT = "[0-9a-f]{40}"
+_SHAPES = {"revision": rf"{_COMMIT}|\d{{1,5}}(\.\d{{1,5}}){{1,3}}", "sha256": "[0-9a-f]{64}", "file": r"[\w.-]{1,100}"}
 
 
 @dataclass(frozen=True)
 class Pin:
-    """One exact file on the hub."""
+    """One exact file on the hub or in a Python package."""
 
     revision: str
-    """Commit of the repository, 40 hexadecimal digits."""
+    """Commit of the repository, 40 hexadecimal digits, or version of the package."""
     file: str
-    """Name of the file in the repository."""
+    """Name of the file, without a folder."""
     sha256: str
 
 
 def pin_of(repository: str) -> Pin | None:
-    """Return the pin of a repository such as ``timm/vit_base_patch16_224.augreg_in21k``, or None if it has none.
+    """Return the pin of a repository (``timm/vit_base_patch16_224.augreg_in21k``) or a package; None if it has none.
 
     Raises:
         UsvitError: A file of pins is damaged.
@@ -72,4 +74,4 @@ def add_pin(path: Path, repository: str, pin: Pin) -> None:
 
 def revision_of(cached: Path) -> str | None:
     """Return the commit of a file in the Hugging Face cache (``snapshots/<commit>/<file>``), or None."""
-    return cached.parent.name if re.fullmatch(_SHAPES["revision"], cached.parent.name) else None
+    return cached.parent.name if re.fullmatch(_COMMIT, cached.parent.name) else None

@@ -49,6 +49,23 @@ _PARALLEL = {  # DeiT's blocks with two branches (models_v2.py), and timm's
     "gamma_2": "ffns.0.ls.gamma",
     "gamma_2_1": "ffns.1.ls.gamma",
 }
+_EFFICIENTNET = {
+    "_conv_stem": "conv_stem",
+    "_bn0": "bn1",
+    "_conv_head": "conv_head",
+    "_bn1": "bn2",
+    "_fc": "classifier",
+}
+_EFFICIENTNET_BLOCK = {  # a block that expands its channels; without expansion, timm counts from the next layer
+    "_expand_conv": "conv_pw",
+    "_bn0": "bn1",
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn2",
+    "_project_conv": "conv_pwl",
+    "_bn2": "bn3",
+}
+_WITHOUT_EXPANSION = {"conv_pwl": "conv_pw", "bn2": "bn1", "bn3": "bn2"}
+"""Names of ``_EFFICIENTNET_BLOCK`` -> names in timm's block without expansion."""
 
 
 @dataclass
@@ -73,7 +90,8 @@ def to_network_names(checkpoint: Checkpoint, model: nn.Module) -> RenamedState:
     """Rename a checkpoint's tensors to the network's names, and leave out those that only pre-training needs.
 
     Supported are DeiT, DeiT III (also parallel), CaiT, ResMLP, MAE, BEiT and USFM as their authors released them,
-    AugReg, big_vision and BiT (``flax``), and everything that timm's own filters convert. Unknown names are kept.
+    EfficientNet-lite of EfficientNet-PyTorch, AugReg, big_vision and BiT (``flax``), and everything that timm's own
+    filters convert. Unknown names are kept.
     """
     if checkpoint.flax:
         converted = from_flax(checkpoint.tensors)
@@ -89,6 +107,7 @@ def to_network_names(checkpoint: Checkpoint, model: nn.Module) -> RenamedState:
             named.skip(key, why)
     _blocks(named, own)
     _beit(named, own)
+    _efficientnet(named, own)
     if "cls_token" in named.tensors and "cls_token" not in own and getattr(model, "num_prefix_tokens", None) == 0:
         named.skip("cls_token", "the network pools its patches and has no class token")
     if "fc_norm.weight" in own and "norm.weight" not in own and "fc_norm.weight" not in named.tensors:
@@ -152,6 +171,28 @@ def _beit(named: RenamedState, own: set[str]) -> None:
         tensor, source = named.tensors.pop(shared), named.source.pop(shared)
         for key in tables:
             named.tensors[key], named.source[key] = tensor.clone(), source
+
+
+def _efficientnet(named: RenamedState, own: set[str]) -> None:
+    """Rename EfficientNet-PyTorch's layers (github.com/lukemelas/EfficientNet-PyTorch), whose blocks have no stages."""
+    found = {
+        match[0]: (int(match[1]), int(match[2])) for key in own if (match := re.match(r"blocks\.(\d+)\.(\d+)", key))
+    }
+    blocks = sorted(found, key=found.__getitem__)
+    if not blocks or "_conv_stem.weight" not in named.tensors:
+        return
+    for key in list(named.tensors):
+        match = re.fullmatch(r"(?:_blocks\.(\d+)\.)?(\w+)\.(\w+)", key)
+        if not match:
+            continue
+        number, layer, kind = match[1], match[2], match[3]
+        if number is None and layer in _EFFICIENTNET:
+            named.move(key, f"{_EFFICIENTNET[layer]}.{kind}")
+        elif number is not None and int(number) < len(blocks) and layer in _EFFICIENTNET_BLOCK:
+            new = _EFFICIENTNET_BLOCK[layer]
+            if f"{blocks[int(number)]}.conv_pwl.weight" not in own:
+                new = _WITHOUT_EXPANSION.get(new, new)
+            named.move(key, f"{blocks[int(number)]}.{new}.{kind}")
 
 
 def _timm_filter(model: nn.Module) -> Callable[..., Any] | None:

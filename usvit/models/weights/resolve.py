@@ -14,17 +14,16 @@ from usvit.files import sha256_of_text
 from usvit.models.foundation import FoundationModel
 from usvit.models.spec import ModelSpec, Pretrained
 from usvit.models.weights.adapter_base import find_base, refusal
-from usvit.models.weights.hub import hub_file, suffixes, without_hub
+from usvit.models.weights.hub import HubUnavailable, hub_file, suffixes, without_hub
+from usvit.models.weights.packages import find_packaged, package_file
 from usvit.models.weights.pins import Pin, pin_of, revision_of
 from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, weights_bytes
 from usvit.models.weights.run_folds import fold_folders
+from usvit.models.weights.sources import HUB_FILES, SHIPPED
 from usvit.records import ModelMetadata, SeenCollectionRecord
 from usvit.records.weights_origin import LoadedRecord, TrainingRecord, WeightsRecord
 from usvit.resources import weights_dir
 
-SHIPPED = "phantom"
-"""Choice of the weights that ship with usvit."""
-_HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 _UNSEEN = ("heads", "attention", "position", "position_at", "class_at", "class_keys")
 """Settings of a ViT that can differ although all tensors have the same names and shapes."""
 
@@ -34,20 +33,21 @@ class Weights:
     """Initial weights of a network, found and hashed. For a run with several folds they differ by fold."""
 
     source: str
-    """``hub``, ``file``, ``run`` or ``scratch``."""
+    """``hub``, ``package``, ``file``, ``run`` or ``scratch``."""
     path: Path | None = None
     name: str | None = None
-    """Repository of the hub, or name of the file or of the run; never a full path."""
+    """Repository of the hub, name of the Python package, of the file or of the run; never a full path."""
     sha256: str | None = None
     """SHA-256 of the file; for a run with several folds: of the text with one line for each file's SHA-256."""
     license: str | None = None
     upstream: str | None = None
-    """Key of ``ModelSpec.weights``, for weights of the hub."""
+    """Key of ``ModelSpec.weights``, for weights of the hub or of a package."""
     pretrained_by: str | None = None
     revision: str | None = None
-    """Commit of the hub's repository."""
+    """Commit of the hub's repository, or version of the package."""
     pinned: bool | None = None
-    """True if the hub's revision and hash are checked against a pin (``pins``); None for weights not of the hub."""
+    """True if the hub's revision and hash are checked against a pin (``pins``); None for others than
+    those of the hub or of a package."""
     lineage: tuple[TrainingRecord, ...] = ()
     """Trainings that led to weights of usvit, the last one first."""
     metadata: ModelMetadata | None = field(default=None, repr=False)
@@ -121,8 +121,9 @@ def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> 
 
     Args:
         choice: ``hub`` (the recommended weights), ``hub:UPSTREAM`` (a key of ``spec.weights``), ``hub:UPSTREAM=FILE``
-            (a downloaded copy of these), ``scratch``, ``phantom`` (the weights that ship with usvit), a file
-            with one of ``FILE_SUFFIXES``, a finished run of usvit, or the folder of one of its folds.
+            (a downloaded copy of these), ``package`` or ``package:NAME`` (those of an installed Python package),
+            ``scratch``, ``phantom`` (the weights that ship with usvit), a file with one of ``FILE_SUFFIXES``, a
+            finished run of usvit, or the folder of one of its folds.
         spec: the network that the weights are for.
         sha256: required SHA-256 of the file (``model.weights_sha256``).
 
@@ -136,6 +137,8 @@ def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> 
         return Weights("scratch")
     if choice == SHIPPED:
         weights = _from_usvit(spec)
+    elif choice == "package" or choice.startswith("package:"):
+        weights = _from_package(choice, spec)
     else:
         weights = _from_hub(choice, spec) if choice == "hub" or choice.startswith("hub:") else _from_disk(choice, spec)
     weights = _with_collections(weights, spec)
@@ -207,7 +210,8 @@ def _from_disk(choice: str, spec: ModelSpec) -> Weights:
         return _from_run(path, spec)
     if not path.is_file():
         raise UsvitError(
-            f"--weights {choice}: there is no such file. Give hub, hub:UPSTREAM, scratch, phantom, a file "
+            f"--weights {choice}: there is no such file. Give hub, hub:UPSTREAM, package, scratch, phantom, a "
+            "file "
             f"({suffixes()}), or the folder of a run."
         )
     if path.suffix not in FILE_SUFFIXES:
@@ -353,11 +357,18 @@ def _from_hub(choice: str, spec: ModelSpec, *, pinned: bool = True) -> Weights:
     if not chosen or not config or not repository:
         raise UsvitError(f"There are no hub weights for the model {spec.name}. {without_hub()}")
     pin = pin_of(repository) if pinned else None
-    files = (config.hf_hub_filename,) if config.hf_hub_filename else _HUB_FILES
+    files = (config.hf_hub_filename,) if config.hf_hub_filename else HUB_FILES
     revision = None
     if pin is not None:
         files, revision = (pin.file,), pin.revision
-    path = hub_file(repository, files, spec.name, revision)
+    try:
+        path = hub_file(repository, files, spec.name, revision)
+    except HubUnavailable as error:
+        if chosen.package is None:
+            raise
+        raise HubUnavailable(
+            f"{error} --weights package takes them from the Python package {chosen.package}."
+        ) from error
     data, sha256 = _read(path)
     if pin is not None and sha256 != pin.sha256:
         raise UsvitError(
@@ -367,6 +378,29 @@ def _from_hub(choice: str, spec: ModelSpec, *, pinned: bool = True) -> Weights:
     content = parse_weights(data, path)
     found = Weights("hub", path, repository, sha256, config.license, upstream, chosen.by, content=content)
     return replace(found, revision=revision_of(path), pinned=pin is not None)
+
+
+def _from_package(choice: str, spec: ModelSpec) -> Weights:
+    """Get weights from an installed Python package, which is not imported."""
+    import timm
+
+    upstream, package = find_packaged(choice, spec)
+    pin, chosen = pin_of(package), spec.weights[upstream]
+    assert pin is not None, f"{package} is not pinned"
+    path = package_file(package, pin, spec.name)
+    data, sha256 = _read(path)
+    if sha256 != pin.sha256:
+        raise UsvitError(
+            f"The weights {path} are not those that are pinned for the Python package {package} {pin.revision}: their "
+            f"SHA-256 is {sha256}, but {pin.sha256} is required. Install it again from a source that you trust: pip "
+            f"install --force-reinstall '{package}=={pin.revision}'."
+        )
+    config = timm.get_pretrained_cfg(chosen.timm) if chosen.timm else None
+    license_ = config.license if config else None
+    content = parse_weights(data, path)
+    by = f"{chosen.by}; tensors of EfficientNet-PyTorch, renamed to timm's"
+    found = Weights("package", path, package, sha256, license_, upstream, by, content=content)
+    return replace(found, revision=pin.revision, pinned=True)
 
 
 def find_pin(choice: str, spec: ModelSpec) -> tuple[str, Pin]:

@@ -54,6 +54,8 @@ _FAMILIES = (
 ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.MODELS}
 """Name -> specification, family by family."""
 
+_PACKAGED = {one.timm: one for spec in ZOO.values() for one in spec.weights.values() if one.package}
+
 PATTERNS = {
     "vit_<ti|s|m|b|l|h><depth>x<branches>": "a parallel ViT of any depth and branches, such as vit_s10x6",
     "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|axial>": "another stem, or axial attention, such as deit_s_hmlp",
@@ -183,6 +185,10 @@ def _of_timm(name: str) -> ModelSpec:
     if tag and tag not in tags:
         raise unknown(f"weights of timm's {architecture}", tag, tags)
     default = timm.get_pretrained_cfg(timm_name)
-    hub = {tag or "default": Pretrained(timm_name, tag or "timm's default")} if default and default.hf_hub_id else {}
+    hub = {}
+    if default and default.hf_hub_id:
+        known = _PACKAGED.get(f"{architecture}.{tag or default.tag}")
+        by, package = (known.by, known.package) if known else (tag or "timm's default", None)
+        hub = {tag or "default": Pretrained(timm_name, by, package=package)}
     image_size = default.input_size[-1] if default and default.input_size else 224
     return ModelSpec(name, family_of(architecture), architecture, "timm", weights=hub, image_size=image_size)

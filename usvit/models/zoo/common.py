@@ -8,7 +8,7 @@ from usvit.models.spec import Family, ModelSpec, PaperFigures, Pretrained
 
 DOSOVITSKIY, STEINER, GHEFLATI = "Dosovitskiy 2021", "Steiner 2022", "Gheflati 2022"
 THESIS, THREE, SOVIT = "Touvron 2022", "Three things 2022", "Alabdulmohsin 2023"
-BEYER, LIU = "Beyer 2023", "Liu 2022"
+BEYER, LIU, TAN = "Beyer 2023", "Liu 2022", "Tan 2019"
 _FOUNDATION_MODELS = {
     "Jiao 2024": "Jiao et al., USFM: a universal ultrasound foundation model generalized to tasks and organs towards "
     "label efficient image analysis, Medical Image Analysis 96, 2024",
@@ -39,6 +39,8 @@ SOURCES = {
     SOVIT: "Alabdulmohsin et al., Getting ViT in shape: scaling laws for compute-optimal model design, NeurIPS 2023",
     BEYER: "Beyer et al., FlexiViT: one model for all patch sizes, CVPR 2023",
     LIU: "Liu et al., A ConvNet for the 2020s, CVPR 2022",
+    TAN: "Tan & Le, EfficientNet: rethinking model scaling for convolutional neural networks, ICML 2019; -lite is the "
+    "authors' later variant for small devices",
     USVIT: "usvit, docs/explanation/small-model.md (a ResNet-D: He et al., Bag of Tricks, CVPR 2019)",
     **_FOUNDATION_MODELS,
 }

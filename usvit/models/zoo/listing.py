@@ -10,6 +10,7 @@ from usvit.config.keywords import takes_settings
 from usvit.config.models_commands import ModelFilter
 from usvit.errors import unknown
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained, ZooFamily
+from usvit.models.weights import WeightSource, weight_sources
 from usvit.models.zoo import ZOO
 from usvit.models.zoo.common import SOURCES
 from usvit.plain_data import Json
@@ -35,6 +36,8 @@ class _ZooRow:
     """Upstreams on the hub, the recommended first; empty if the network can only be trained from scratch."""
     license: str | None
     """Licence of the recommended weights."""
+    sources: tuple[WeightSource, ...]
+    """Where the weights can come from, and whether they are on this machine."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ def _row(spec: ModelSpec) -> _ZooRow:
         spec.image_size,
         tuple(spec.weights),
         _license(best),
+        tuple(weight_sources(spec)),
     )
 
 

@@ -101,7 +101,7 @@ class ClassifierTest(Experiment[_ClassifierTestSetup, list[Tested], TestRecord])
         sets = [without_seen(with_crop(one, crops), config, seen, self.progress) for one in sets]
         known = {
             one.name: knowledge_of_training(
-                one.trained_on(), hub=one.weights.source == "hub", compared=config.source.hashes
+                one.trained_on(), hub=one.weights.source in ("hub", "package"), compared=config.source.hashes
             )
             for one in classifiers
         }

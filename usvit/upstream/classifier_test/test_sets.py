@@ -159,7 +159,7 @@ def knowledge_of_training(seen: SeenImages, *, hub: bool, compared: bool) -> str
 
     Args:
         seen: Those images.
-        hub: The weights come from the hub.
+        hub: The weights come from the hub or from a Python package.
         compared: The test images were compared with them (``source.hashes``).
     """
     if hub:
