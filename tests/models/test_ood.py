@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import sklearn
 from pydantic import ValidationError
-from sklearn.covariance import LedoitWolf
+from sklearn.covariance import LedoitWolf, ledoit_wolf_shrinkage
 
 from tests.records.contents import content, network
 from usvit.errors import UsvitError
+from usvit.models import ood
 from usvit.models.ood import (
     NOVELTY_FILE,
     Observed,
@@ -218,3 +219,10 @@ def test_arrays_that_do_not_belong_together_are_refused(fitted, tmp_path):
     odd = dataclasses.replace(fitted, views={**fitted.views, "picture": dataclasses.replace(view, rest=view.rest * 0)})
     with pytest.raises(UsvitError, match="do not match"):
         read_ood_detector(tmp_path, write(tmp_path, odd))
+
+
+@pytest.mark.parametrize("rank", [3, 40])
+def test_the_shrinkage_of_many_features_is_that_of_scikit_learn(rank):
+    rng = np.random.default_rng(rank)
+    away = rng.normal(size=(40, rank)) @ rng.normal(size=(rank, 4100)) + 0.1 * rng.normal(size=(40, 4100))
+    assert ood._shrinkage(away) == pytest.approx(ledoit_wolf_shrinkage(away, assume_centered=True), rel=1e-9)

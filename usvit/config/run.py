@@ -106,6 +106,23 @@ class RunConfig(Training):
         return self
 
     @model_validator(mode="after")
+    def _logistic_regression_is_of_a_head(self) -> "RunConfig":
+        for key, value, wanted in (
+            ("model.tune", self.model.tune, "head"),
+            ("input.augment", self.input.augment, "none"),
+            ("loss.kind", self.loss.kind, "ce"),
+            ("loss.label_smoothing", self.loss.label_smoothing, 0),
+            ("loss.attention", "none" if self.loss.attention != "trained" else "trained", "none"),
+            ("train.early_stopping.keep", self.train.early_stopping.keep, "best"),
+        ):
+            if self.optim.name == "logistic" and value != wanted:
+                raise ValueError(
+                    f"optim.name=logistic fits a head on features that are computed once, and chooses its strength on "
+                    f"inner validation images, but {key} is {value}: set {key} to {wanted}, or another optim.name"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _masks_are_decoded(self) -> "RunConfig":
         if self.loss.mask_weight == 0:
             return self

@@ -1,8 +1,8 @@
 """Sections of a configuration that every kind of training has, with the meaning of each key."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from usvit.config.fields import Option
 
@@ -168,10 +168,45 @@ class ModelConfig(Section):
     """What is trained: ``full``; ``head``; or the head together with the attention layers (``attn``), the MLPs
     (``ffn``) or the normalisation layers (``norm``); ``attn`` and ``ffn`` include the position embeddings; ``lora``:
     the head, and small adapters beside frozen matrices."""
+    features: Literal["last", "stages"] | None = None
+    """With ``model.tune=head``: the head sees features of frozen networks, those of the last map (``last``) or of four
+    stages and the last map (``stages``), standardised; ``model.name`` may then join networks by ``+``. null: the
+    network's own head is trained."""
+    views: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)] = (1.0,)
+    """``features``: sizes at which the networks see each image, as shares of ``image_size``."""
+    lesion: bool = False
+    """``features``: each map is averaged over the image and also over the lesion, which ``usvit_small`` finds; that
+    network was trained on phantoms alone (``--weights phantom``)."""
     lora: LoraConfig = LoraConfig()
     grad_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, about a third more time, the same result."""
     vit: ViTConfig = ViTConfig()
+
+    @model_serializer(mode="wrap")
+    def _without_features(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the keys of frozen features if there are none, so that the records are what they were before."""
+        written = dict(handler(self))
+        for key in ("features", "views", "lesion") if self.features is None else ():
+            written.pop(key, None)
+        return written
+
+    @model_validator(mode="after")
+    def _features_are_frozen(self) -> "ModelConfig":
+        if self.features is not None and self.tune != "head":
+            raise ValueError(f"model.features are frozen, but model.tune is {self.tune}: set model.tune=head")
+        if self.features is None and ("+" in self.name or self.lesion or self.views != (1.0,)):
+            raise ValueError(
+                "model.views, model.lesion and several networks in model.name belong to features of frozen networks: "
+                "set model.features to last or stages"
+            )
+        return self
+
+    @property
+    def frozen_features(self) -> dict[str, Any]:
+        """The settings of ``features``, ``views`` and ``lesion``; empty if the network is used as it is."""
+        if self.features is None:
+            return {}
+        return {"features": self.features, "views": list(self.views), "lesion": self.lesion}
 
     @model_validator(mode="after")
     def _adapters_are_trained(self) -> "ModelConfig":
@@ -244,13 +279,20 @@ class LossConfig(Section):
         return self
 
 
+STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
+
+
 class OptimConfig(Section):
     """Optimizer and learning rate."""
 
-    name: Literal["sgd", "adam", "adamw", "lamb", "muon", "nadamuon", "schedule_free_adamw"] = "sgd"
+    name: Literal["sgd", "adam", "adamw", "lamb", "muon", "nadamuon", "schedule_free_adamw", "logistic"] = "sgd"
     """``muon`` orthogonalises the momentum of each hidden matrix (Jordan et al. 2024), and ``nadamuon`` also divides
     by a second moment (AdaMuon, Si et al. 2025) with Nesterov's momentum; both train all other parameters by AdamW.
-    ``schedule_free_adamw`` averages the weights instead of lowering the rate (Defazio et al. 2024)."""
+    ``schedule_free_adamw`` averages the weights instead of lowering the rate (Defazio et al. 2024). ``logistic`` fits
+    the head (``model.tune=head``) by logistic regression to convergence, and reads no other key but ``strengths``."""
+    strengths: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = STRENGTHS
+    """``logistic``: L2 penalties, relative to the mean cross-entropy, of which ``train.early_stopping.monitor`` chooses
+    one on the inner validation part of each fold."""
     lr: Annotated[float, Field(gt=0)] = 1e-3
     """Peak learning rate. That of ``muon`` and ``nadamuon`` is meant as for AdamW: updates of matrices are scaled to
     AdamW's size (Liu et al. 2025)."""
@@ -293,6 +335,14 @@ class OptimConfig(Section):
     """Steps of linear warm-up from zero."""
     warmup_epochs: Annotated[float, Field(ge=0)] | None = None
     """Warm-up in epochs; if given, it replaces ``warmup_steps``."""
+
+    @model_serializer(mode="wrap")
+    def _without_strengths(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``strengths`` of other optimizers, so that the records of such runs are what they were before."""
+        written = dict(handler(self))
+        if self.name != "logistic":
+            written.pop("strengths", None)
+        return written
 
     @model_validator(mode="after")
     def _drops_of_step(self) -> "OptimConfig":

@@ -57,6 +57,7 @@ from usvit.progress import Progress
 from usvit.records import MetricsRecord, ModelMetadata, RunRecord, save_record
 from usvit.seeding import derive_seed
 from usvit.training import (
+    FeatureStore,
     FitResult,
     HeadTraining,
     MaskedClassificationTask,
@@ -64,6 +65,7 @@ from usvit.training import (
     Subject,
     Trainer,
     WeightedCrossEntropy,
+    fit_logistic_head,
     predict,
     seed_everything,
     torch_threads,
@@ -248,18 +250,21 @@ def _run_fold(
     if with_masks:
         decoded = WithMaskHead(model, config.model.image_size, setup.spec.name)
         task = MaskedClassificationTask(decoded, loss_fn, subject.prepare, config.loss.mask_weight)
-    result = Trainer(
-        task,
-        fabric,
-        batches,
-        validation,
-        train=config.train,
-        optim=optim,
-        checkpoint=checkpoint,
-        name=setup.fold_name(fold),
-        progress=progress,
-        on_best=validation.keep,
-    ).fit()
+    if config.optim.name == "logistic":
+        result = _logistic_head(setup, subject, validation, fabric, units, loss_fn, at["train"])
+    else:
+        result = Trainer(
+            task,
+            fabric,
+            batches,
+            validation,
+            train=config.train,
+            optim=optim,
+            checkpoint=checkpoint,
+            name=setup.fold_name(fold),
+            progress=progress,
+            on_best=validation.keep,
+        ).fit()
     times = result.phases
     with times.phase("prediction"):
         wrapped = fabric.setup_module(subject.module)
@@ -331,6 +336,36 @@ def _run_fold(
     write_csv(folder / "predictions.csv", table)  # the last file: it marks the fold as complete
     checkpoint.unlink(missing_ok=True)
     return result
+
+
+def _logistic_head(
+    setup: CrossValidationSetup,
+    subject: Subject,
+    validation: Validation,
+    fabric: lightning_fabric.Fabric,
+    units: TrainingUnits,
+    loss_fn: WeightedCrossEntropy,
+    at: NDArray[np.int64],
+) -> FitResult:
+    """Fit the head of a fold by logistic regression, and choose its strength on the inner validation images."""
+    if not isinstance(subject.store, FeatureStore):
+        raise UsvitError(
+            f"optim.name=logistic needs a network that ends in its classifier, and {setup.spec.name} has other layers "
+            "there. Set model.features=last, or another optim.name."
+        )
+    targets, votes = units.targets[at], units.votes(at)
+    weights = loss_fn.class_weights.cpu().numpy().astype(np.float64)[targets]
+    module = subject.module.to(fabric.device).eval()
+    return fit_logistic_head(
+        list(module.parts),  # type: ignore[arg-type]
+        subject.store[at],
+        targets,
+        weights if votes is None else weights * votes,
+        setup.config.optim.strengths,
+        lambda: validation(fabric.setup_module(module)),
+        setup.config.train.early_stopping,
+        validation.keep,
+    )
 
 
 def _statistics(setup: CrossValidationSetup, store: PixelStore, device: torch.device) -> NDArray[np.float32]:

@@ -136,7 +136,8 @@ def default_out(kind: Kind, config: RunConfig) -> Path:
 def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Progress) -> CrossValidationSetup:
     """Resolve and check everything, the cheapest checks first, so that a run that cannot succeed fails early."""
     device = resolve_device(config.device, config.precision)
-    spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
+    vit = config.model.vit.model_dump(exclude_none=True)
+    spec = find_model(config.model.name, vit, config.model.frozen_features)
     try:
         weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
     except HubUnavailable as error:

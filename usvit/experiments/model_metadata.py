@@ -136,6 +136,7 @@ def common_entries(setup: TrainedSetup, fold: int, config: Training, manifest: M
     return {
         "vit": dict(setup.spec.changed),
         "timm": setup.spec.architecture,
+        **({"features": dict(setup.spec.features)} if setup.spec.features else {}),
         "classes": list(setup.classes),
         "tune": config.model.tune,
         "weights_sha256": learnt.weights_sha256,

@@ -29,7 +29,13 @@ Row = dict[str, str | int | float]
 """A row of a table."""
 
 
-def network(architecture: str, n_classes: int, image_size: int, vit: dict[str, object] | None = None) -> nn.Module:
+def network(
+    architecture: str,
+    n_classes: int,
+    image_size: int,
+    vit: dict[str, object] | None = None,
+    features: dict[str, object] | None = None,
+) -> nn.Module:
     """Build a network of the zoo without its weights, in eval mode: (B, 3, S, S) float32 -> (B, K) logits.
 
     Args:
@@ -37,9 +43,10 @@ def network(architecture: str, n_classes: int, image_size: int, vit: dict[str, o
         n_classes: K.
         image_size: S.
         vit: changed settings of the architecture.
+        features: which features of frozen networks a head sees (``features`` of ``model.json``).
     """
     with torch.random.fork_rng(devices=[]):
-        spec = find_model(architecture, vit)
+        spec = find_model(architecture, vit, features)
         return build_model(spec, Weights("scratch"), n_classes=n_classes, image_size=image_size).eval()
 
 

@@ -94,6 +94,7 @@ def inference(metadata: ExportedMetadata) -> Json:
             "n_classes": len(metadata.classes),
             "image_size": metadata.preprocessing.image_size,
             "vit": metadata.vit,
+            **({"features": metadata.features} if metadata.features else {}),
         },
         "network": {
             "_target_": "usvit.exporting.bundle.with_weights",

@@ -83,6 +83,8 @@ def build_with_report(
     # Other networks have a built-in size, too, but only ViTs always accept the option.
     if other_size or (fixed and spec.family not in ("cnn", "patchconvnet", "hierarchical")):
         options["img_size"] = image_size
+    if spec.parts:
+        options["image_size"] = image_size
     try:
         model: nn.Module = timm.create_model(spec.architecture, num_classes=n_classes, **options)
         set_drop_path(model, drop_path, drop_path_schedule)
@@ -91,7 +93,7 @@ def build_with_report(
     except (TypeError, AssertionError, ValueError, RuntimeError) as error:
         raise _impossible(spec, image_size, error) from error
     report = LoadReport()
-    if weights.source != "scratch":
+    if weights.source != "scratch" or weights.parts:
         report = _load(model, weights, spec, image_size)
     if spec.family != "cnn":
         _zero_head(model)
@@ -101,6 +103,8 @@ def build_with_report(
 def _load(model: nn.Module, weights: Weights, spec: ModelSpec, image_size: int) -> LoadReport:
     """Load all weights except the head's; adapters are merged into those of their base."""
     where = str(weights.path or weights.name)
+    if weights.parts:
+        return _load_parts(model, weights, spec, image_size)
     if weights.base is not None:
         assert weights.metadata is not None and weights.metadata.adapter is not None
         report = _load(model, weights.base, spec, image_size)
@@ -110,6 +114,16 @@ def _load(model: nn.Module, weights: Weights, spec: ModelSpec, image_size: int) 
         return load_checkpoint(model, weights.read(), file=where, name=spec.name)
     except UsvitError as error:
         raise UsvitError(f"{error}{_parts_of(weights)}") from error
+
+
+def _load_parts(model: Any, weights: Weights, spec: ModelSpec, image_size: int) -> LoadReport:
+    """Load the weights of each network of a head on frozen features."""
+    report = LoadReport(new=tuple(key for key in model.state_dict() if key.startswith(("hidden.", "fc."))))
+    for index, (network, part, own) in enumerate(zip(model.networks, weights.parts, spec.parts, strict=True)):
+        if part.source != "scratch":
+            report = report.joined(_load(network, part, own, image_size), f"networks.{index}.")
+    model.match_statistics([input_statistics(own, part) for own, part in zip(spec.parts, weights.parts, strict=True)])
+    return report
 
 
 def _parts_of(weights: Weights) -> str:
@@ -178,6 +192,8 @@ def input_statistics(spec: ModelSpec, weights: Weights | None = None) -> tuple[S
             weights, the statistics of the recommended weights are assumed.
     """
     ours = weights.metadata.preprocessing if weights and weights.metadata else None
+    if ours is None and spec.parts:  # images come with the statistics of the first network
+        return input_statistics(spec.parts[0], weights.parts[0] if weights and weights.parts else None)
     chosen = hub_entry(spec, weights)
     foundation = chosen.foundation if chosen else None
     if ours is not None:

@@ -113,7 +113,7 @@ def _weights_of(choice: str, vit: Mapping[str, Any], need_classifier: bool) -> I
         model = metadata.architecture
     own_parts = metadata.vit if metadata else {}
     try:
-        spec = find_model(model, {**own_parts, **vit})
+        spec = find_model(model, {**own_parts, **vit}, metadata.features if metadata else None)
     except UsvitError as error:
         if model == choice:
             raise UsvitError(f"'{choice}' is not a run, the folder of a fold, or a file of weights. {error}") from error

@@ -56,6 +56,10 @@ _VIEWS = {
 Float = NDArray[np.float64]
 
 
+_WIDE = 4096
+"""Number of features above which the shrinkage is computed without the D x D covariance."""
+
+
 @dataclass(frozen=True)
 class Observed:
     """Features and statistics of n images."""
@@ -305,9 +309,7 @@ def fit_gaussian(values: Float, label: NDArray[np.int64], name: str) -> Gaussian
         if name == "features":
             return "the features of all training images are equal"
         mean_variance = 1.0  # all images are equal: a difference of RESOLUTION has distance 1
-    from sklearn.covariance import ledoit_wolf_shrinkage  # on use: importing scikit-learn takes half a second
-
-    shrinkage = max(float(ledoit_wolf_shrinkage(away, assume_centered=True)), 1e-4)
+    shrinkage = max(_shrinkage(away), 1e-4)
     if len(away) > away.shape[1]:
         variance, directions = np.linalg.eigh(away.T @ away / len(away))
         basis = directions.T
@@ -325,6 +327,20 @@ def fit_gaussian(values: Float, label: NDArray[np.int64], name: str) -> Gaussian
         (spread[told] + rest).astype(np.float32),
         np.array([rest], dtype=np.float32),
     )
+
+
+def _shrinkage(away: Float) -> float:
+    """Compute Ledoit and Wolf's shrinkage of centred values (n, D), with products of (n, n) if D is large."""
+    n, width = away.shape
+    if width <= _WIDE:
+        from sklearn.covariance import ledoit_wolf_shrinkage  # on use: importing scikit-learn takes half a second
+
+        return float(ledoit_wolf_shrinkage(away, assume_centered=True))
+    squares = away**2
+    mean, spread = squares.sum() / (n * width), float(((away @ away.T) ** 2).sum()) / n**2
+    noise = (float((squares.sum(1) ** 2).sum()) / n - spread) / (width * n)
+    delta = (spread - 2 * mean * squares.sum() / n + width * mean**2) / width
+    return float(np.clip(noise / delta, 0, 1)) if delta > 0 else 0.0
 
 
 def _present(seen: Observed, name: str) -> Float:

@@ -78,6 +78,10 @@ class ModelSpec:
     """Shape if this is a plain ViT, whose parts can be exchanged (``model.vit``)."""
     changed: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``shape`` that were exchanged -> their values."""
+    parts: tuple["ModelSpec", ...] = ()
+    """Networks whose frozen features a head sees, the one that finds the lesion last; empty for one network."""
+    features: Mapping[str, Any] = field(default_factory=dict)
+    """``ModelConfig.frozen_features``: which features these are."""
     paper: tuple[PaperFigures, ...] = ()
     image_size: int = 224
     """Side of the input in the paper, or of the recommended weights, in pixels."""

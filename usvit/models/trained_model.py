@@ -162,7 +162,7 @@ def _spec(metadata: ClassifierMetadata, where: Path) -> ModelSpec:
     """Return the network that metadata describes."""
     try:
         vit = ViTConfig(**metadata.vit).model_dump(exclude_none=True)
-        return find_model(metadata.architecture, vit)
+        return find_model(metadata.architecture, vit, metadata.features)
     except UsvitError as error:
         raise UsvitError(f"{where}: {error}") from error
     except (ValidationError, ValueError, TypeError, KeyError) as error:

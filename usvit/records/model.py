@@ -194,6 +194,7 @@ class ModelMetadata(FileRecord):
     architecture: Name = key("Name of the network in 'usvit models list', or timm:<name>.")
     vit: Settings = key("Settings of a ViT that were changed.")
     timm: Name
+    features: Settings | None = optional("Present only for a head on frozen features: which ones the head sees.")
     classes: Annotated[list[Name], Field(max_length=100_000)] = key(
         "Class names in the order of the outputs; may be empty for initial weights.", uniqueItems=True
     )

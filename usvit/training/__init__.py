@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from .distributed import sum_over_processes as sum_over_processes
     from .early_stopping import EarlyStopping as EarlyStopping
     from .ema import Ema as Ema
+    from .head_training import FeatureStore as FeatureStore
     from .head_training import HeadOnFeatures as HeadOnFeatures
     from .head_training import HeadTraining as HeadTraining
     from .head_training import Subject as Subject
     from .inference import NetworkOutputs as NetworkOutputs
     from .inference import predict as predict
+    from .logistic_head import fit_logistic_head as fit_logistic_head
+    from .logistic_head import logistic_coefficients as logistic_coefficients
     from .losses import WeightedCrossEntropy as WeightedCrossEntropy
     from .losses import balanced_class_weights as balanced_class_weights
     from .losses import binary_cross_entropy as binary_cross_entropy

@@ -53,6 +53,8 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
     Raises:
         UsvitError: layer-wise decay is set, but the network does not assign its parameters to layers.
     """
+    if config.name == "logistic":
+        raise UsvitError("optim.name=logistic is for 'usvit cv' and 'usvit train': set optim.name=adamw.")
     # PyTorch has no fused SGD for parameters that FSDP has divided among processes.
     divided = any(isinstance(parameter, DTensor) for parameter in model.parameters())
     fused: dict[str, Any] = {"fused": True} if config.name in _FUSED and not divided else {}

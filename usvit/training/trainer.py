@@ -267,7 +267,7 @@ class Trainer:
         return FitResult(
             steps=state.step,
             best_step=state.best.best_step if keep_best else state.step,
-            history=pd.DataFrame(state.history, columns=_columns(state.history)),
+            history=history_table(state.history),
             seconds=state.seconds,
             phases=PhaseTimes(
                 {"training": state.training_seconds, "evaluation": max(0.0, state.seconds - state.training_seconds)}
@@ -349,9 +349,10 @@ def training_step(
     return total
 
 
-def _columns(history: list[HistoryRow]) -> list[str]:
+def history_table(history: list[HistoryRow]) -> pd.DataFrame:
+    """Return ``history.csv``: ``_HISTORY_COLUMNS``, and the other figures of the rows."""
     more = [key for row in history for key in row if key not in _HISTORY_COLUMNS]
-    return [*_HISTORY_COLUMNS, *dict.fromkeys(more)]
+    return pd.DataFrame(history, columns=[*_HISTORY_COLUMNS, *dict.fromkeys(more)])
 
 
 def _note(speed: float, history: list[HistoryRow]) -> str:

@@ -98,9 +98,7 @@ class _MaskPooledResNet(ResNet):
         parts = []
         for stage in self.head_stages:
             seen = maps[STAGES.index(stage)]
-            weight = F.adaptive_avg_pool2d(mask.float().sigmoid()[:, None], (seen.shape[-2], seen.shape[-1])) + FLOOR
-            weighted = seen * (weight / weight.mean((2, 3), keepdim=True)).to(seen.dtype)
-            parts += [F.adaptive_avg_pool2d(one, grid) for one in (seen, weighted)]
+            parts += [F.adaptive_avg_pool2d(one, grid) for one in (seen, lesion_weighted(seen, mask))]
         return torch.cat(parts, dim=1), mask
 
     def forward_intermediates(self, x: Tensor, *arguments: Any, **options: Any) -> Any:
@@ -109,6 +107,12 @@ class _MaskPooledResNet(ResNet):
         if not isinstance(found, tuple):
             return found
         return self.forward_features(x), found[1]
+
+
+def lesion_weighted(maps: Tensor, mask: Tensor) -> Tensor:
+    """Weight maps (B, C, h, w) so that their mean is that over the lesion, given the logits of its mask, (B, H, W)."""
+    weight = F.adaptive_avg_pool2d(mask.float().sigmoid()[:, None], (maps.shape[-2], maps.shape[-1])) + FLOOR
+    return maps * (weight / weight.mean((2, 3), keepdim=True)).to(maps.dtype)
 
 
 @register_model

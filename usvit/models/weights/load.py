@@ -50,6 +50,16 @@ class LoadReport:
         parts.append(f"{len(self.new)} new (the head's)")
         return ", ".join(parts)
 
+    def joined(self, other: "LoadReport", prefix: str) -> "LoadReport":
+        """Return the report of this loading and that of a part of the network, whose names get a prefix."""
+        return LoadReport(
+            self.loaded + other.loaded,
+            self.renamed + tuple((old, prefix + new) for old, new in other.renamed),
+            self.resized + tuple((prefix + name, *shapes) for name, *shapes in other.resized),
+            self.skipped + other.skipped,
+            self.new + tuple(prefix + name for name in other.new),
+        )
+
     def record(self) -> LoadedRecord:
         """Return the entry of ``run.json``: counts, and the names of tensors that were not loaded unchanged."""
         reasons = dict.fromkeys(why for _, why in self.skipped)

@@ -4,6 +4,7 @@ A run whose weights are not available therefore stops before any work.
 """
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from usvit.records import ModelMetadata, SeenCollectionRecord
 from usvit.records.weights_origin import LoadedRecord, TrainingRecord, WeightsRecord
 from usvit.resources import weights_dir
 
+_WORDS = ("hub", "package", "scratch", SHIPPED)
 _UNSEEN = ("heads", "attention", "position", "position_at", "class_at", "class_keys")
 """Settings of a ViT that can differ although all tensors have the same names and shapes."""
 
@@ -56,6 +58,8 @@ class Weights:
     """The base of adapters, whose file holds only them and the head; None for the weights of a whole network."""
     folds: tuple["Weights", ...] = field(default=(), repr=False)
     """Initial weights of each fold, if they come from a run with several folds."""
+    parts: tuple["Weights", ...] = field(default=(), repr=False)
+    """Those of each network of a head on frozen features (``ModelSpec.parts``)."""
     collections: tuple[SeenCollectionRecord, ...] = ()
     """Published lists of the data sets of foundation weights, which have no metadata."""
     content: Checkpoint | None = field(default=None, repr=False, compare=False)
@@ -131,11 +135,13 @@ def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> 
         UsvitError: The weights are neither cached nor reachable; there is no such file, run or upstream; or the file is
             damaged, belongs to another network, or has another SHA-256.
     """
-    if choice == "scratch":
+    if spec.parts and all(word.partition(":")[0] in _WORDS for word in choice.split("+")):
+        weights = _of_parts(choice.split("+"), spec)
+    elif choice == "scratch":
         if sha256:
             raise UsvitError("model.weights_sha256 requires a file, but --weights scratch has none. Leave it out.")
         return Weights("scratch")
-    if choice == SHIPPED:
+    elif choice == SHIPPED:
         weights = _from_usvit(spec)
     elif choice == "package" or choice.startswith("package:"):
         weights = _from_package(choice, spec)
@@ -148,6 +154,38 @@ def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> 
             "Get the file again, or give the hash that it has."
         )
     return weights
+
+
+def _of_parts(choices: list[str], spec: ModelSpec) -> Weights:
+    """Find the weights of each network of a head on frozen features, and join what is stated about them."""
+    backbones = [one.name for one in spec.parts][: len(spec.options["networks"])]
+    if len(choices) not in (1, len(backbones)):
+        raise UsvitError(
+            f"--weights {'+'.join(choices)} names {len(choices)} weights, and the model {spec.name} joins "
+            f"{len(backbones)} networks. Name one for all, or one for each: package+{SHIPPED}."
+        )
+    if len(choices) == 1:
+        choices = choices * len(backbones)
+    choices = [*choices, *[SHIPPED] * (len(spec.parts) - len(backbones))]  # the network that finds the lesion
+    parts = tuple(resolve_weights(one, own) for one, own in zip(choices, spec.parts, strict=True))
+
+    def each(values: Iterable[object]) -> str | None:
+        return " + ".join(dict.fromkeys(str(one) for one in values if one is not None)) or None
+
+    pinned = [one.pinned for one in parts if one.pinned is not None]
+    return Weights(
+        next((one.source for one in parts if one.source != "scratch"), "scratch"),
+        name=each(one.name for one in parts),
+        sha256=sha256_of_text("".join(f"{one.sha256}\n" for one in parts)),
+        license=each(one.license for one in parts),
+        upstream=each(one.upstream for one in parts),
+        pretrained_by=each(one.pretrained_by for one in parts),
+        revision=each(one.revision for one in parts),
+        pinned=all(pinned) if pinned else None,
+        lineage=tuple(training for one in parts for training in one.lineage),
+        collections=tuple(entry for one in parts for entry in one.collections),
+        parts=parts,
+    )
 
 
 def _with_collections(weights: Weights, spec: ModelSpec) -> Weights:

@@ -87,7 +87,7 @@ _SUFFIXES = {
 _WITH_SUFFIX = re.compile(rf"(.+?)_({'|'.join(sorted(_SUFFIXES, reverse=True))})")
 
 
-def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
+def find_model(name: str, vit: Mapping[str, Any] | None = None, features: Mapping[str, Any] | None = None) -> ModelSpec:
     """Find the specification of a network by its name.
 
     Args:
@@ -95,11 +95,15 @@ def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
             ViT-B/16.
         vit: Parts of a ViT's shape to exchange (fields of ``ViTShape``), such as ``{"stem": "hmlp_bn"}``; the
             ``layer_scale`` ``none`` removes LayerScale.
+        features: ``ModelConfig.frozen_features``, for a head on features of frozen networks; ``name`` may then join
+            several by ``+``.
 
     Raises:
         UsvitError: If there is no such network (the message gives the nearest names), if it has no such parts, or if
             its width is not divisible by the number of heads.
     """
+    if features:
+        return _on_features(name, vit, features)
     spec = _named(name)
     if not vit:
         return spec
@@ -114,6 +118,25 @@ def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
     return dataclasses.replace(
         spec, architecture="usvit_vit", options=dataclasses.asdict(shape), shape=shape, changed=dict(vit), paper=()
     )
+
+
+def _on_features(name: str, vit: Mapping[str, Any] | None, features: Mapping[str, Any]) -> ModelSpec:
+    if vit:
+        raise UsvitError("model.vit.* exchange parts of one network. Remove them, or set model.features to null.")
+    backbones = [_named(one) for one in name.split("+")]
+    options = {
+        "networks": tuple((one.architecture, dict(one.options)) for one in backbones),
+        "views": tuple(features["views"]),
+        "stages": features["features"] == "stages",
+        "lesion": features["lesion"],
+    }
+    family = "cnn" if all(one.family == "cnn" for one in backbones) else "hierarchical"
+    parts = (*backbones, *([ZOO["usvit_small"]] if features["lesion"] else []))
+    source = ", ".join(dict.fromkeys(one.source for one in backbones))
+    return ModelSpec(
+        name, family, "usvit_frozen_features", source, options, parts=parts, features=dict(features),
+        image_size=max(one.image_size for one in backbones),
+    )  # fmt: skip
 
 
 def _check(name: str, shape: ViTShape) -> None:
@@ -134,6 +157,10 @@ def _check(name: str, shape: ViTShape) -> None:
 
 
 def _named(name: str) -> ModelSpec:
+    if "+" in name:
+        raise UsvitError(
+            f"The model {shortened(name)} joins networks, whose features one head sees: set model.features."
+        )
     if name in ZOO or name in TINY:
         return ZOO.get(name) or TINY[name]
     if name in ERRATA:

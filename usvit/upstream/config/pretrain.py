@@ -297,6 +297,8 @@ class PretrainConfig(Training):
             raise ValueError(f"objective {self.objective} has no local crops: set views.local_count to 0")
         if self.objective == "tokenizer" and self.model.layer_scale_from is not None:
             raise ValueError("objective tokenizer trains a network without LayerScale: set model.layer_scale_from=null")
+        if self.model.features is not None:
+            raise ValueError("model.features are for 'usvit cv' and 'usvit train': set model.features to null")
         if self.model.tune == "lora":
             raise ValueError(
                 "model.tune=lora is for 'usvit cv' and 'usvit train': an upstream training saves whole networks, so "

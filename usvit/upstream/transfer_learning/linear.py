@@ -1,14 +1,12 @@
 """The linear probe: multinomial logistic regression on frozen features."""
 
 import logging
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 
+from usvit.training import logistic_coefficients
 from usvit.upstream.transfer_learning.affine import Affine
 
 logger = logging.getLogger(__name__)
@@ -19,7 +17,6 @@ Ints = NDArray[np.int64]
 L2 = tuple(10.0**power for power in range(-6, 2))
 """Strengths of regularisation, relative to the mean cross-entropy."""
 _TINY = 1e-5
-_ITERATIONS = 1000
 
 
 def fit_logistic(features: NDArray[np.floating], targets: Ints, n_classes: int, l2: float) -> Affine:
@@ -38,17 +35,9 @@ def fit_logistic(features: NDArray[np.floating], targets: Ints, n_classes: int, 
     """
     x = np.asarray(features, dtype=np.float64)
     mean, std = x.mean(axis=0), x.std(axis=0) + _TINY
-    model = LogisticRegression(C=1 / (l2 * len(x)), max_iter=_ITERATIONS, tol=1e-6)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit((x - mean) / std, targets)
-    if any(issubclass(one.category, ConvergenceWarning) for one in caught):
-        logger.info(
-            f"The linear probe with l2 = {l2:g} did not converge in {_ITERATIONS} iterations; its last state is used."
-        )
-    weight, bias = model.coef_.T, model.intercept_
-    if n_classes == 2:
-        weight, bias = np.concatenate([0 * weight, weight], axis=1), np.concatenate([0 * bias, bias])
+    weight, bias, converged = logistic_coefficients((x - mean) / std, targets, n_classes, l2)
+    if not converged:
+        logger.info(f"The linear probe with l2 = {l2:g} did not converge; its last state is used.")
     return Affine.standardised(weight, bias, mean, std)
 
 

@@ -1,0 +1,53 @@
+"""Heads on frozen features by the real command: training, what is recorded, scoring, and that features are shared."""
+
+import json
+
+import numpy as np
+import pytest
+
+import usvit as package
+from tests.models.weights.test_packages import needs_package
+from usvit.evaluation.predictions import read_predictions
+from usvit.files import read_csv
+
+SMALL = ("--device", "cpu", "--precision", "fp32", "--set", "model.image_size=64", "--set", "split.folds=2")
+RESNET = ("--model", "timm:test_resnet+usvit_small", "--weights", "scratch+phantom")
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("model", [RESNET, pytest.param((), marks=needs_package)])
+def test_the_recipe_trains_and_scoring_gives_the_predictions_of_the_run(usvit, small_phantom, tmp_path, model):
+    out = tmp_path / "run"
+    answer = usvit("cv", "--data-root", small_phantom, "--out", out, "--recipe", "usvit_imagenet", *SMALL, *model)
+    assert answer.code == 0, answer.err
+    metadata = json.loads((out / "fold-0" / "model.json").read_text())
+    assert metadata["features"] == {"features": "stages", "views": [1.0, 0.5], "lesion": True}
+    assert metadata["upstream"]["name"].endswith("phantom")
+    history = read_csv(out / "fold-0" / "history.csv", text=False)
+    assert metadata["best_step"] == history.val_loss.argmin() + 1
+    assert len(history) == len(set(history.l2)) == 8
+
+    rows = read_predictions(out / "fold-0" / "predictions.csv")
+    row = rows[rows.part == "test"].iloc[0]
+    image = next(small_phantom.glob(f"*/{row.image_id}.png"))
+    scores = package.load_model(out / "fold-0", device="cpu", precision="fp32").predict(image)
+    columns = [f"prob_{name}" for name in metadata["classes"]]
+    assert np.allclose(scores[columns].iloc[0].to_numpy(float), row[columns].to_numpy(float), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (("--set", "model.tune=full", "--set", "model.features=null"), "model.views, model.lesion"),
+        (("--set", "input.augment=us"), "input.augment is us: set input.augment to none"),
+        (("--set", "train.early_stopping.keep=last"), "set train.early_stopping.keep to best"),
+        (("--weights", "package+package+package"), "names 3 weights"),
+    ],
+)
+def test_settings_that_do_not_fit_stop_before_anything_is_written(usvit, small_phantom, tmp_path, settings, says):
+    out = tmp_path / "run"
+    answer = usvit("cv", "--data-root", small_phantom, "--out", out, "--recipe", "usvit_imagenet", *SMALL, *settings)
+    assert answer.code == 2
+    assert says in " ".join(answer.err.split())
+    assert "Traceback" not in answer.err
+    assert not out.exists()

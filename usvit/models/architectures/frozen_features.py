@@ -1,0 +1,157 @@
+"""A classifier on features of frozen networks: several networks, stages and sizes side by side, also of the lesion.
+
+This is what ``usvit_small_multi`` does with its own layers, for any network of timm. Each view is the image at another
+size. Of each view and network the head sees the last map and, with ``stages``, earlier ones; each as the mean over the
+image and, with ``lesion``, as the mean weighted with the mask that ``usvit_small`` predicts. That network was trained
+on phantoms alone, so that no mask and no image of a tested patient is behind it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import timm
+import torch
+from timm.models import register_model
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from usvit.errors import UsvitError
+from usvit.models.architectures.small import lesion_weighted
+
+_STAGES = 4
+"""Number of earlier maps that the head sees: the last of each size, the finest left out; of a network whose maps have
+one size (a ViT), evenly spaced ones."""
+_MULTIPLE = 32
+"""Sides of views are rounded to a multiple of this number of pixels."""
+
+
+class FrozenFeatures(nn.Module):
+    """Network from images (B, 3, S, S) to logits (B, K). Its features, (B, F), are standardised before the classifier.
+
+    Args:
+        networks: Name for ``timm.create_model`` and its options, of each of the N networks.
+        image_size: S.
+        views: Sides of the views as shares of S, in (0, 1].
+        stages: Whether the head sees earlier maps beside the last one.
+        lesion: Whether it sees each map also weighted with the mask of the lesion.
+        num_classes: K; with 0 there is no classifier.
+
+    Raises:
+        UsvitError: A network does not expose its feature maps.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[tuple[str, Mapping[str, Any]]],
+        image_size: int,
+        views: Sequence[float] = (1.0,),
+        stages: bool = False,
+        lesion: bool = False,
+        num_classes: int = 1000,
+    ):
+        super().__init__()
+        self.views, self.stages, self.lesion = tuple(views), stages, lesion
+        self.pretrained_cfg = {"architecture": "usvit_frozen_features", "classifier": "fc"}
+        names = [*networks, *([("usvit_small", {})] if lesion else [])]
+        self.networks = nn.ModuleList(_create(name, options, image_size, len(views) > 1) for name, options in names)
+        # Networks were trained on inputs with different statistics; the images come with those of the first.
+        self.register_buffer("scale", torch.ones(len(names), 3))
+        self.register_buffer("shift", torch.zeros(len(names), 3))
+        self.levels = [
+            _levels(network, name, image_size) for network, (name, _) in zip(self._backbones, networks, strict=True)
+        ]
+        with torch.no_grad():
+            width = self.eval().forward_features(torch.zeros(1, 3, image_size, image_size)).shape[1]
+        self.num_features = width
+        self.hidden = nn.BatchNorm1d(width, affine=False)
+        self.reset_classifier(num_classes)
+        self.train()
+
+    @property
+    def _backbones(self) -> list[nn.Module]:
+        networks = list(self.networks)
+        return networks[:-1] if self.lesion else networks
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Give the network a new classifier."""
+        self.fc = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+
+    def get_classifier(self) -> nn.Module:
+        """Return the classifier."""
+        return self.fc
+
+    def match_statistics(self, statistics: Sequence[tuple[Sequence[float], Sequence[float]]]) -> None:
+        """Set the mean and SD of the input of each network; images come with those of the first."""
+        first_mean, first_std = (torch.tensor(values) for values in statistics[0])
+        for index, (mean, std) in enumerate(statistics):
+            self.scale[index] = first_std / torch.tensor(std)
+            self.shift[index] = (first_mean - torch.tensor(mean)) / torch.tensor(std)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Map (B, 3, S, S) to (B, F): for each view and network, the mean of each map over the image and the lesion."""
+        parts = []
+        for share in self.views:
+            size = [max(_MULTIPLE, round(side * share / _MULTIPLE) * _MULTIPLE) for side in x.shape[-2:]]
+            view = x if share == 1 else F.interpolate(x, size=size, mode="bilinear", align_corners=False)
+            mask = None
+            if self.lesion:
+                small: Any = self.networks[-1]
+                mask = small.features_and_mask(self._input(view, len(self.networks) - 1))[1]
+            for index, network in enumerate(self._backbones):
+                parts += self._pooled(network, self.levels[index], self._input(view, index), mask)
+        return torch.cat(parts, dim=1)
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Map the features, (B, F), to logits (B, K), or to the classifier's input, (B, F)."""
+        x = self.hidden(x)
+        return x if pre_logits else self.fc(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.forward_head(self.forward_features(x))
+
+    def _input(self, view: Tensor, index: int) -> Tensor:
+        matched = view * self.scale[index].view(1, 3, 1, 1) + self.shift[index].view(1, 3, 1, 1)
+        return matched.contiguous(memory_format=torch.channels_last)  # the faster layout of convolutions on a CPU
+
+    def _pooled(self, network: Any, levels: list[int], view: Tensor, mask: Tensor | None) -> list[Tensor]:
+        last, maps = network.forward_intermediates(view, indices=levels)
+        parts = []
+        for one in maps if self.stages else ():
+            parts += [one.mean((2, 3)), *([lesion_weighted(one, mask).mean((2, 3))] if mask is not None else [])]
+        parts.append(network.forward_head(last, pre_logits=True).flatten(1))
+        if mask is not None:
+            # A transformer's last output is no map of channels first: its last block is.
+            is_map = last.ndim == 4 and last.shape[-1] == maps[-1].shape[-1] and last.shape[-2] == maps[-1].shape[-2]
+            parts.append(lesion_weighted(last if is_map else maps[-1], mask).mean((2, 3)))
+        return parts
+
+
+def _create(name: str, options: Mapping[str, Any], image_size: int, several: bool) -> nn.Module:
+    config = timm.get_pretrained_cfg(name)
+    sized = {}
+    if config is not None and config.fixed_input_size:
+        sized = {"img_size": image_size, **({"dynamic_img_size": True} if several else {})}
+    network: nn.Module = timm.create_model(name, num_classes=0, **{**options, **sized})
+    return network
+
+
+def _levels(network: Any, name: str, image_size: int) -> list[int]:
+    """Return the indices of the maps of ``_STAGES``, the last one included."""
+    if not hasattr(network, "forward_intermediates") or not hasattr(network, "forward_head"):
+        raise UsvitError(
+            f"model.features needs the feature maps of a network, and {name} does not expose any. Choose another "
+            "model, such as efficientnet_lite0, resnet50 or timm:convnext_atto, or set model.features to null."
+        )
+    with torch.no_grad():
+        maps = network.eval().forward_intermediates(torch.zeros(1, 3, image_size, image_size), intermediates_only=True)
+    last_of = {tuple(one.shape[-2:]): index for index, one in enumerate(maps)}
+    if len(last_of) > 1:
+        return sorted(last_of.values())[-_STAGES:]
+    return sorted({round(len(maps) * (number + 1) / _STAGES) - 1 for number in range(_STAGES)} - {-1})
+
+
+@register_model
+def usvit_frozen_features(pretrained: bool = False, cache_dir: object = None, **options: Any) -> FrozenFeatures:
+    """Build a classifier on frozen features; ``options`` are those of ``FrozenFeatures``."""
+    options = {key: value for key, value in options.items() if not key.startswith("pretrained")}
+    return FrozenFeatures(**options)
