@@ -279,7 +279,7 @@ class LossConfig(Section):
         return self
 
 
-STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
+STRENGTHS = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 
 
 class OptimConfig(Section):
