@@ -357,6 +357,10 @@ class TrainConfig(Section):
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Decay of the exponential moving average of the weights, which is evaluated and kept instead of them (Polyak
     averaging); null: off."""
+    batch_norm: Literal["as_is", "frozen", "recomputed"] = "as_is"
+    """Running statistics of batch normalisation: updated by each batch with the momentum of the network (``as_is``),
+    those of the initial weights (``frozen``; scale and shift are trained), or ``recomputed`` before each evaluation,
+    over the training images without augmentation."""
     log_every: Annotated[int, Field(ge=1)] = 50
     """Steps between rows of the step log, and between checks that the loss is finite."""
     compile: bool = False
