@@ -18,13 +18,15 @@ from usvit.evaluation import calibrated_units, settings_of
 from usvit.evaluation.predictions import read_predictions
 from usvit.experiments.cross_validation import CrossValidation
 from usvit.files import sha256_of_file
-from usvit.models import pooled_views
+from usvit.models import ViewAttention, pooled_views
 from usvit.records import ModelMetadata, load_record
 from usvit.scoring.journal import Batch, open_journal
 from usvit.scoring.view_pooling import ViewPooling
 
-POOLING = ViewPooling("patient_id", "malignant", 1, abstain=False)
-ABSTAINING = ViewPooling("patient_id", "malignant", 1, abstain=True)
+# Without a transformer, what attention needs of a view is its score.
+ATTENTIONS = (ViewAttention(1),) * 2
+POOLING = ViewPooling("patient_id", "malignant", 1, abstain=False, attentions=ATTENTIONS)
+ABSTAINING = ViewPooling("patient_id", "malignant", 1, abstain=True, attentions=ATTENTIONS)
 
 
 def views(n, n_networks=2, **more):
@@ -40,7 +42,7 @@ def views(n, n_networks=2, **more):
             "unusual": False,
             "calibrated_malignant": float(prob[:, k, 1].mean()),
             "view_weight": None,
-            "views": {"score": scores[:, k].tolist(), "prob": prob[:, k].tolist()},
+            "views": {"described": scores[:, k, None].tolist(), "prob": prob[:, k].tolist()},
             **more,
         }
         for k in range(n)
@@ -69,7 +71,7 @@ def test_the_order_of_the_images_does_not_matter():
 
 
 def test_a_single_image_has_its_own_result_and_images_that_are_left_out_have_no_weight():
-    rows, *_ = views(1, n_networks=9)
+    rows, *_ = views(1)
     assert POOLING.pool(rows) == rows[0]["calibrated_malignant"] and rows[0]["view_weight"] == 1
     rows, *_ = views(4)
     rest, *_ = views(4)
@@ -171,7 +173,7 @@ def test_patients_are_pooled_weighed_and_decided_as_in_evaluation(run, tmp_path)
     assert alone["attention_calibrated_malignant"] == alone["mean_calibrated_malignant"]
     assert scores.loc[manifest["sha256"].iloc[0], "view_weight"] == 1
     page = (out / "scores.html").read_text()
-    assert "The decision is made on the probability that attention pools" in page and '["Weight","number"]' in page
+    assert "The decision is made on the result of attention over all images" in page and '["Weight","number"]' in page
     assert "attention_calibrated_malignant" not in pd.read_csv(out / "studies.csv")
 
     unit = usvit.load_model(network, operating_point="0.4", device="cpu").metadata["unit"]

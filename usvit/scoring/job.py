@@ -144,7 +144,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
                 describer = Describer(ensemble, pseudonyms, settings.keep_ids, settings.abstain, zone)
                 _score_all(request, reading, choice, describer, journal, progress)
                 pooling = ensemble.view_pooling(abstain=settings.abstain)
-                attended = None if pooling is None else journal.pool(pooling.unit_id, pooling.pool)
+                pooled = None if pooling is None else journal.pool(pooling.unit_id, pooling.pool)
                 if settings.products:
                     make_products(
                         journal,
@@ -158,7 +158,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
                         started=folder.started,
                         progress=progress,
                     )
-                write_results(settings, folder, journal, ensemble, zone, attended)
+                write_results(settings, folder, journal, ensemble, zone, pooled)
             finally:
                 journal.close()
             folder.finish()

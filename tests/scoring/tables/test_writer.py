@@ -146,7 +146,7 @@ def test_patients_are_decided_by_what_attention_pools_and_only_they_have_its_col
     own = UnitPointRecord(unit="patient", pooling="attention", threshold=0.5, origin="a run", decides="patients.csv")
     job = replace(JOB, model=JOB.model.model_copy(update={"unit": own}))
     rows = [row(k, 0, value) | {"view_weight": weight} for k, value, weight in ((0, 0.2, 0.25), (1, 0.6, 0.75))]
-    write(tmp_path, rows, job=job, attended={rows[0]["patient_id"]: 0.55})
+    write(tmp_path, rows, job=job, pooled={rows[0]["patient_id"]: 0.55})
     assert read(tmp_path / "scores.csv")["view_weight"].tolist() == [0.25, 0.75]
     patient, study = (read(tmp_path / f"{name}.csv").iloc[0] for name in ("patients", "studies"))
     column = f"attention_calibrated_{POSITIVE}"
