@@ -240,8 +240,8 @@ class LossConfig(Section):
             )
         if self.attention == "none" and self.attention_layers > 0:
             raise ValueError(
-                "loss.attention_layers is a transformer before the attention over views: set loss.attention to trained or "
-                "fitted, or loss.attention_layers to 0"
+                "loss.attention_layers are a transformer before the attention over views: set loss.attention to "
+                "trained or fitted, or loss.attention_layers to 0"
             )
         if self.attention == "trained" and self.mask_weight > 0:
             raise ValueError(

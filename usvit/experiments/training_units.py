@@ -104,7 +104,9 @@ class TrainingUnits:
             return logits, self.image_targets[at]
         module = getattr(wrapped, "module", wrapped)
         assert isinstance(module, WithViewAttention)
-        pooled, _ = pooled_views(logits, _scores(module.attention, outputs, self.codes[at]), torch.from_numpy(self.codes[at]))
+        pooled, _ = pooled_views(
+            logits, _scores(module.attention, outputs, self.codes[at]), torch.from_numpy(self.codes[at])
+        )
         return pooled, self.unit_targets[self._first(at)]
 
     def task(

@@ -5,8 +5,8 @@ the weighted mean of the features is the weighted mean of the logits, so that a 
 its score: views may be missing, any number of views has a result, and the weight of a view is its share in it. A unit
 with one view has the logits of that view.
 
-With ``layers``, the score of a view also depends on the other views of its unit, which a small transformer compares. What
-is pooled, and what a weight means, stays the same: the transformer weighs views and does not classify them.
+With ``layers``, the score of a view also depends on the other views of its unit, which a small transformer compares.
+What is pooled, and what a weight means, stays the same: the transformer weighs views and does not classify them.
 
 Source: Ilse, Tomczak & Welling (2018), Attention-based Deep Multiple Instance Learning, ICML, equation 9 (gated
 attention); Lee et al. (2019), Set Transformer, ICML (self-attention over a set, before it is pooled). The layer
@@ -38,10 +38,10 @@ _HEADS = 4
 
 
 class ViewAttention(nn.Module):
-    """Gated attention: maps the features of views, (n, D), and the numbers of their units, (n,), to (n,) float32 scores.
+    """Gated attention: maps the features of views, (n, D), and the numbers of their units, (n,), to (n,) scores.
 
-    All scores are zero at first, so that the first pooled logits are the mean of the views'. The order of the views does
-    not matter, and views of other units do not either.
+    All scores are zero at first, so that the first pooled logits are the mean of the views'. Neither the order of the
+    views nor views of other units matter.
 
     Args:
         width: D.
@@ -55,7 +55,9 @@ class ViewAttention(nn.Module):
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         if layers:
             self.embed = nn.Linear(width, hidden)
-            layer = nn.TransformerEncoderLayer(hidden, _HEADS, 2 * hidden, 0.0, "gelu", batch_first=True, norm_first=True)
+            layer = nn.TransformerEncoderLayer(
+                hidden, _HEADS, 2 * hidden, 0.0, "gelu", batch_first=True, norm_first=True
+            )
             self.encoder = nn.TransformerEncoder(layer, layers, nn.LayerNorm(hidden), enable_nested_tensor=False)
             width = hidden
         self.value, self.gate = nn.Linear(width, hidden), nn.Linear(width, hidden)
@@ -66,7 +68,7 @@ class ViewAttention(nn.Module):
         return self.scores(self.described(features), units)
 
     def described(self, features: Tensor) -> Tensor:
-        """Compute what the scores need of each view by itself, (n, E) float32: its score, or the transformer's input."""
+        """Compute what the scores need of each view, (n, E) float32: its score, or the transformer's input."""
         at = self.norm(features.float())
         found: Tensor = self.embed(at) if self.layers else self._gated(at)
         return found.float()

@@ -298,7 +298,7 @@ def _choose(rows: Rows, score: NDArray[np.float64], positive: str, rule: Rule, i
 
 
 def _fixed_of_unit(unit: str, pooling: str, rule: Rule) -> UnitPoint | None:
-    """A threshold that is a number holds for every row: it is a unit's own only if no row has this pooling otherwise."""
+    """Return a threshold that is a number, which holds for every row: it is a unit's own only with its own pooling."""
     return None if pooling in ("mean", "max") else UnitPoint(unit, pooling, _fixed(rule))
 
 

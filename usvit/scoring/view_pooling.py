@@ -1,9 +1,9 @@
 """Pooling of the scored images of a file, study or patient by another rule than their mean or highest.
 
-Every image is a view, and so is every frame of a loop. Each network pools the views as in ``usvit.evaluation``, on whose
-units the threshold was chosen; the results of the networks, and the weights of attention, are averaged as those of images
-are. With a calibration, whose thresholds were chosen on the mean of the networks, this mean is pooled, by attention with
-the mean weights.
+Every image is a view, and so is every frame of a loop. Each network pools the views as in ``usvit.evaluation``, on
+whose units the threshold was chosen; the results of the networks, and the weights of attention, are averaged as those
+of images are. With a calibration, whose thresholds were chosen on the mean of the networks, this mean is pooled, by
+attention with the mean weights.
 """
 
 from collections.abc import Iterable

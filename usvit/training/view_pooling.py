@@ -38,9 +38,7 @@ def _pooled_loss(
     """
     assert outputs.features is not None
     own = torch.from_numpy(units)
-    pooled, _ = pooled_views(
-        torch.from_numpy(outputs.logits), attention(torch.from_numpy(outputs.features), own), own
-    )
+    pooled, _ = pooled_views(torch.from_numpy(outputs.logits), attention(torch.from_numpy(outputs.features), own), own)
     first = np.unique(units, return_index=True)[1]
     return nn.functional.cross_entropy(pooled, torch.from_numpy(targets[first]), class_weights)
 

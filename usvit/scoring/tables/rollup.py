@@ -3,8 +3,8 @@
 **A file counts once.** The figure of a study or patient is the mean, over its files, of each file's mean over its
 frames, so that a cine loop of 200 frames weighs no more than a still image. **The decision uses this mean** and the
 threshold of single images. For a maximum, that threshold would be too low, and the more so the more images a patient
-has. The highest single frame and its number are given as well, so that one suspicious frame among many is found. A model
-or calibration with a threshold of files, studies or patients decides these by its own pooling and threshold instead.
+has. The highest single frame and its number are given as well, so that one suspicious frame among many is found. A
+model or calibration with a threshold of files, studies or patients decides these by its own pooling and threshold.
 """
 
 import itertools
