@@ -128,10 +128,11 @@ def test_a_long_loop_weighs_no_more_than_a_still(tmp_path):
         ("exam", "max", 0.95, (f"not {POSITIVE}", 0.95), (POSITIVE, THRESHOLD)),
         ("patient", "mean", None, (POSITIVE, THRESHOLD), ("", None)),
         ("lesion", "mean", 0.5, (POSITIVE, THRESHOLD), (POSITIVE, THRESHOLD)),
+        ("file", "mean", 0.95, (POSITIVE, THRESHOLD), (POSITIVE, THRESHOLD)),
     ],
 )
 def test_studies_or_patients_are_decided_at_their_own_threshold(tmp_path, unit, pooling, threshold, studies, patients):
-    decides = {"exam": "studies.csv", "patient": "patients.csv"}.get(unit)
+    decides = {"file": "files.csv", "exam": "studies.csv", "patient": "patients.csv"}.get(unit)
     own = UnitPointRecord(unit=unit, pooling=pooling, threshold=threshold, origin="a run", decides=decides)
     job = replace(JOB, model=JOB.model.model_copy(update={"unit": own}))
     values = [0.9, 0.05, 0.2]  # mean 0.383
@@ -140,6 +141,9 @@ def test_studies_or_patients_are_decided_at_their_own_threshold(tmp_path, unit, 
     for name, (decision, at) in {"studies": studies, "patients": patients}.items():
         found = pd.read_csv(tmp_path / f"{name}.csv", keep_default_na=False).iloc[0]
         assert (found["decision"], found["threshold"]) == (decision, "" if at is None else at)
+    files = pd.read_csv(tmp_path / "files.csv")
+    assert files["threshold"].unique().tolist() == [threshold if unit == "file" else THRESHOLD]
+    assert files["decision"].tolist()[0] == (f"not {POSITIVE}" if unit == "file" else POSITIVE)
 
 
 def test_patients_are_decided_by_what_attention_pools_and_only_they_have_its_column(tmp_path):

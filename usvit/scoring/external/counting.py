@@ -160,11 +160,11 @@ def _view_scores(rows: pd.DataFrame, code: np.ndarray, scored: ScoredSet, unit: 
     """Return the (n,) logarithm of the share of each image; the images of a unit without shares are equal."""
     own = scored.unit
     if own is None or (own.unit, own.pooling) != (unit, "attention") or VIEW_WEIGHT not in rows:
-        has = "no attention that pools its tables"
+        how = "without attention over the images of an exam or patient"
         if own is not None and VIEW_WEIGHT in rows:
-            has = f"attention over the images of a {own.unit}"
+            how = f"with attention over the images of a {own.unit}"
         raise UsvitError(
-            f"{scored.file} was scored with {has}, so that --pooling attention has no result for the unit {unit}. "
+            f"{scored.file} was scored {how}, so that --pooling attention has no result for the unit {unit}. "
             "Choose another --pooling, or score with a run of --unit exam or patient and --pooling attention."
         )
     weight = rows[VIEW_WEIGHT].fillna(0).to_numpy(np.float64)
