@@ -66,7 +66,7 @@ def test_votes_change_what_is_learnt_where_patients_have_different_numbers_of_im
     assert np.abs(voted_logits(of_lesions) - voted_logits(by_patient)).max() > 1e-3
 
 
-def test_a_model_of_lesions_decides_studies_at_the_threshold_of_images_and_says_so(of_lesions, tmp_path):
+def test_a_model_of_lesions_decides_studies_at_the_threshold_of_images_and_says_so(of_lesions, tmp_path, caplog):
     for number in range(6):
         study = {"StudyInstanceUID": f"1.2.{number // 3}", "PatientID": f"P{number // 3}"}
         write_dicom(tmp_path / "images" / f"{number}.dcm", speckle(number), **study)
@@ -82,6 +82,7 @@ def test_a_model_of_lesions_decides_studies_at_the_threshold_of_images_and_says_
     assert studies["decision"].tolist() == called.tolist()
     said = "the model's own is for lesions by mean, which these tables do not have"
     assert said in units_sentence(scored.summary)
+    assert "threshold is for lesions by mean, of which usvit score has no table" in caplog.text
 
 
 def test_votes_change_nothing_where_every_patient_has_one_image(tmp_path):
@@ -100,6 +101,7 @@ def test_votes_change_nothing_where_every_patient_has_one_image(tmp_path):
             "set train.micro_batch to null",
         ),
         ({"loss": {"attention": "trained", "vote": "lesion", "mask_weight": 1}}, "set loss.mask_weight to 0"),
+        ({"loss": {"attention_layers": 2}}, "or loss.attention_layers to 0"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, said):

@@ -226,6 +226,9 @@ class LossConfig(Section):
     attention: Literal["none", "fitted", "trained"] = "none"
     """Pool the views of a unit (``loss.vote``) by gated attention (Ilse et al. 2018). ``fitted``: on the outputs of the
     trained network; ``trained``: together with the network, whose loss is then that of units, not of images."""
+    attention_layers: Annotated[int, Field(ge=0, le=4)] = 0
+    """Layers of a small transformer, through which the views of a unit see each other before ``attention`` weighs them
+    (Lee et al. 2019); 0: each view is weighed by itself."""
     views: Annotated[int, Field(ge=1)] | None = 8
     """``attention=trained``: views of a unit in one epoch at most, drawn again for each epoch; null: all."""
 
@@ -234,6 +237,11 @@ class LossConfig(Section):
         if self.attention != "none" and self.vote == "image":
             raise ValueError(
                 "loss.attention pools the views of a unit: set loss.vote to lesion, breast, exam or patient"
+            )
+        if self.attention == "none" and self.attention_layers > 0:
+            raise ValueError(
+                "loss.attention_layers are a transformer before the attention over views: set loss.attention to "
+                "trained or fitted, or loss.attention_layers to 0"
             )
         if self.attention == "trained" and self.mask_weight > 0:
             raise ValueError(

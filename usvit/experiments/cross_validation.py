@@ -290,7 +290,7 @@ def _run_fold(
         raise UsvitError("The trained model's outputs are not finite. Use --precision fp32 or a lower optim.lr.")
     splits = ["val"] * len(at["val"]) + ["test"] * len(at["test"])
     repeat = repeat_of(setup.folds, fold) if setup.n_repeats > 1 else None
-    scores = None if attention is None else view_scores(attention, outputs)[: len(which)]
+    scores = None if attention is None else view_scores(attention, outputs, units.codes[which])
     table = evaluation.predictions_table(
         rows.iloc[which], logits, classes=setup.classes, fold=fold, part=splits, repeat=repeat, view_score=scores
     )
