@@ -1,6 +1,8 @@
 """What all tests share: the command line in-process, a small phantom, and where the real data lie."""
 
+import contextlib
 import hashlib
+import io
 import logging
 import os
 import shutil
@@ -116,6 +118,27 @@ def own_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ.pop("USVIT_KEY") if before is None else os.environ.update(USVIT_KEY=before)
 
 
+def succeed(*arguments: object) -> str:
+    """Run the command line in this process, for fixtures of a module or session; return what it said beside its result.
+
+    Much cheaper than a process, which imports again what the command needs.
+    """
+    from usvit.cli import main
+
+    said = io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        patch.setattr(sys, "argv", ["usvit", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as stop:
+            assert not stop.code, said.getvalue()
+    return said.getvalue()
+
+
 @pytest.fixture
 def usvit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     """Run the command line in this process: ``usvit("cv", "--seed", 1)``."""
@@ -151,7 +174,10 @@ def small_phantom(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_run(shared: Path, small_phantom: Path) -> Path:
-    """A finished cross-validation of the small phantom by the options ``TINY``, made by the command; only read."""
+    """A finished cross-validation of the small phantom by the options ``TINY``, made by the command; only read.
+
+    With one thread, whatever this process has: resumed and repeated runs are compared with it byte by byte.
+    """
     from tests.processes import command_line, ended_well, run  # on use, because it imports PyTorch
 
     out = shared / "tiny-run"

@@ -11,10 +11,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from tests.conftest import TINY
+from tests.conftest import TINY, succeed
 from tests.experiments.test_cross_validation_tune import logits
-from tests.processes import command_line, ended_well
-from tests.processes import run as run_process
 from usvit.data.io.decoding import read_image
 from usvit.errors import UsvitError
 from usvit.evaluation.predictions import read_predictions
@@ -55,9 +53,7 @@ def run(usvit, small_phantom, tmp_path):
 def adapters(base, small_phantom, tmp_path_factory):
     """A run with its report, which tests only read."""
     out = tmp_path_factory.mktemp("adapters") / "run"
-    ended_well(
-        run_process(command_line, "cv", "--data-root", small_phantom, "--out", out, *TINY, *LORA, "--weights", base)
-    )
+    succeed("cv", "--data-root", small_phantom, "--out", out, *TINY, *LORA, "--weights", base)
     return out
 
 

@@ -9,9 +9,7 @@ import timm
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.conftest import TINY
-from tests.processes import command_line, ended_well
-from tests.processes import run as run_process
+from tests.conftest import TINY, succeed
 from usvit.data.io.decoding import read_image
 from usvit.data.transforms.preprocessing import Preprocessing
 from usvit.evaluation.predictions import read_predictions
@@ -43,11 +41,8 @@ def run(usvit, small_phantom, tmp_path):
 @pytest.fixture(scope="module")
 def head(backbone, small_phantom, tmp_path_factory):
     """A run of the head alone, with its report: the folder, and what the command said. Tests only read it."""
-    folder = tmp_path_factory.mktemp("head")
-    words = ("cv", "--data-root", small_phantom, "--out", folder / "run", *TINY, *HEAD, "--weights", backbone)
-    ended = run_process(command_line, *words)
-    ended_well(ended)
-    return folder / "run", ended.stderr
+    out = tmp_path_factory.mktemp("head") / "run"
+    return out, succeed("cv", "--data-root", small_phantom, "--out", out, *TINY, *HEAD, "--weights", backbone)
 
 
 def logits(out, fold=None):
