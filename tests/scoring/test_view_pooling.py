@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -65,6 +66,7 @@ def test_the_results_and_weights_of_the_networks_are_averaged():
 @pytest.mark.parametrize(
     ("pooling", "rule"),
     [
+        ("max", np.max),
         ("noisy-or", lambda p: 1 - np.prod(1 - p)),
         ("top-3", lambda p: np.sort(p)[-3:].mean()),
         ("top-9", lambda p: p.mean()),
@@ -257,6 +259,26 @@ def test_a_transformer_pools_scored_patients_as_in_evaluation(tmp_path):
     value = patients["attention_calibrated_malignant"].to_numpy()
     np.testing.assert_allclose(value, expected["prob_malignant"], rtol=0, atol=2e-5)  # rounding is sharpened, too
     assert np.abs(value - patients["mean_calibrated_malignant"]).max() > 2e-4
+
+
+@pytest.mark.slow
+def test_the_highest_of_several_networks_is_the_mean_of_their_highest(run, tmp_path):
+    run, root = run
+    images, found = images_of_fold(run), {}
+    shutil.copytree(run, tmp_path / "run")
+    record = tmp_path / "run" / "run.json"
+    for fold in (tmp_path / "run" / "fold-0", tmp_path / "run" / "fold-1"):
+        before = sha256_of_file(fold / "model.json")
+        edit(fold, ("unit_thresholds", "units", "pooling"), "max")
+        edit(fold, ("temperature",), 1.0)
+        edit(fold, ("temperature_reason",), None)
+        record.write_text(record.read_text().replace(before, sha256_of_file(fold / "model.json")))
+    for name in ("run", "run/fold-0", "run/fold-1"):
+        out = tmp_path / name.replace("/", "-scores-") if "/" in name else tmp_path / "scores"
+        patients = scored(run, images, root, out, model=tmp_path / name)
+        found[name] = patients["max_calibrated_malignant"]
+    mean = (found["run/fold-0"] + found["run/fold-1"]) / 2
+    np.testing.assert_allclose(found["run"], mean, rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow

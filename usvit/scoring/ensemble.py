@@ -153,9 +153,13 @@ class Ensemble:
 
     @property
     def pools(self) -> bool:
-        """Whether the images of a file, study or patient are pooled by another rule than their mean or highest."""
-        own = self.unit_point
-        return own is not None and own.pooling not in ("mean", "max") and own.unit in UNIT_IDS
+        """Whether the images of a file, study or patient are pooled otherwise than by their mean or highest.
+
+        The mean of the networks' highest is not the highest of their mean, so that several networks pool by ``max``.
+        """
+        own, several = self.unit_point, len(self.members) > 1 and self.calibration is None
+        plain = ("mean",) if several else ("mean", "max")
+        return own is not None and own.pooling not in plain and own.unit in UNIT_IDS
 
     @property
     def attends(self) -> bool:

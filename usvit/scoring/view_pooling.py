@@ -31,7 +31,7 @@ class ViewPooling:
     abstain: bool
     """Leave unusual images out."""
     pooling: str = "attention"
-    """``attention``, ``top-K`` or ``noisy-or``."""
+    """``attention``, ``max``, ``top-K`` or ``noisy-or``."""
     attentions: tuple[ViewAttention, ...] = ()
     """That of each network, for ``attention``; on the CPU."""
 

@@ -86,10 +86,10 @@ def predictions_of(
         pool = pooled_by(rows, scored, unit, pooling)
         found[prob] = pool(base[prob].to_numpy(np.float64))
         found["calibrated"] = pool(_images_calibrated(base, scored, refit))[:, scored.classes.index(scored.positive)]
-        own = scored.unit
-        if refit is None and pooling != "mean" and own and own.decides and (own.unit, own.pooling) == (unit, pooling):
-            stated = _as_scored(rows, key, scored, own).reindex(found.index)
-            found["calibrated"] = stated.fillna(found["calibrated"])
+    own = scored.unit
+    if refit is None and pooling != "mean" and own and own.decides and (own.unit, own.pooling) == (unit, pooling):
+        stated = _as_scored(rows, key, scored, own).reindex(found.index)
+        found["calibrated"] = stated.fillna(found["calibrated"])
     order = [scored.positive, *(name for name in scored.classes if name != scored.positive)]
     first = ordered["label"].map(order.index).groupby(ordered["image_id"]).min()
     found["label"] = [order[k] for k in first.reindex(found.index)]
