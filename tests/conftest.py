@@ -1,6 +1,8 @@
 """What all tests share: the command line in-process, a small phantom, and where the real data lie."""
 
+import contextlib
 import hashlib
+import io
 import logging
 import os
 import shutil
@@ -13,16 +15,19 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:  # several tests at once: one thread each, before PyTorch is imported
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Tests of several threads run beside others: a thread that waits must not spin, which takes more time than the work.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 os.environ["USVIT_COMMAND_LINE"] = "1"  # errors name options; tests/test_errors.py shows them to Python users
 os.environ.pop("USVIT_DATA", None)  # the folder of the user's own data; tests find real data by USVIT_TEST_DATA
 
+import filelock
 import hypothesis
 import pytest
 
+from tests.descriptions import described
 from usvit.data.datasets import examination_cache, manifest, manifest_file
-from usvit.data.io import UInt8, pixel_sha256
 from usvit.data.loading import pixel_cache
-from usvit.data.near_duplicates import Description, describe
 from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.upstream.sources import near_duplicates as upstream_near_duplicates
 
@@ -65,20 +70,21 @@ def _own_cache_of_examined_images(tmp_path_factory: pytest.TempPathFactory) -> I
         yield
 
 
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of pytest-xdist share: what takes long is made once."""
+    root = tmp_path_factory.getbasetemp()
+    return root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+
+
 @pytest.fixture(autouse=True, scope="session")
-def _images_are_described_once() -> Iterator[None]:
-    """Remember the descriptions of images, which many tests share: describing one takes longer than all else."""
-    known: dict[str, Description] = {}
-
-    def remembered(image: UInt8) -> Description:
-        sha256 = pixel_sha256(image)
-        if sha256 not in known:
-            known[sha256] = describe(image)
-        return known[sha256]
-
+def _images_are_described_once(shared: Path) -> Iterator[None]:
+    """Remember the descriptions of images (``tests/descriptions.py``)."""
+    described.folder = shared / "descriptions"
+    described.folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         for module in (manifest, manifest_file, upstream_near_duplicates):
-            patch.setattr(module, "describe", remembered)
+            patch.setattr(module, "describe", described)
         yield
 
 
@@ -112,6 +118,27 @@ def own_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ.pop("USVIT_KEY") if before is None else os.environ.update(USVIT_KEY=before)
 
 
+def succeed(*arguments: object) -> str:
+    """Run the command line in this process, for fixtures of a module or session; return what it said beside its result.
+
+    Much cheaper than a process, which imports again what the command needs.
+    """
+    from usvit.cli import main
+
+    said = io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        patch.setattr(sys, "argv", ["usvit", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as stop:
+            assert not stop.code, said.getvalue()
+    return said.getvalue()
+
+
 @pytest.fixture
 def usvit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     """Run the command line in this process: ``usvit("cv", "--seed", 1)``."""
@@ -131,10 +158,33 @@ def usvit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
+@pytest.fixture
+def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the page, which takes half the time of a tiny run, where only networks and predictions are compared."""
+    monkeypatch.setattr("usvit.reports.write_report", lambda path: None)
+
+
 @pytest.fixture(scope="session")
-def small_phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_phantom(shared: Path) -> Path:
     """48 images of 64 x 64 of about 24 patients."""
-    return write_phantom(PhantomSpec(n=48, seed=3, size=64), tmp_path_factory.mktemp("phantom") / "small", workers=1)
+    root = shared / "phantom" / "small"
+    with filelock.FileLock(shared / "phantom.lock"):
+        return root if root.is_dir() else write_phantom(PhantomSpec(n=48, seed=3, size=64), root, workers=1)
+
+
+@pytest.fixture(scope="session")
+def tiny_run(shared: Path, small_phantom: Path) -> Path:
+    """A finished cross-validation of the small phantom by the options ``TINY``, made by the command; only read.
+
+    With one thread, whatever this process has: resumed and repeated runs are compared with it byte by byte.
+    """
+    from tests.processes import command_line, ended_well, run  # on use, because it imports PyTorch
+
+    out = shared / "tiny-run"
+    with filelock.FileLock(shared / "tiny-run.lock"):
+        if not (out / "report.html").is_file():
+            ended_well(run(command_line, "cv", "--data-root", small_phantom, "--out", out, *TINY))
+    return out
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tests.conftest import TINY
 from tests.exporting.conftest import fold  # noqa: F401  (a fixture)
 
 ZOO = ("--weights", "scratch", "--classes", "benign,malignant", "--image-size", 32)
@@ -68,9 +67,8 @@ def test_json_says_what_was_made(usvit, fold, tmp_path):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_a_run_of_several_folds_asks_for_one_and_exports_it(usvit, small_phantom, tmp_path):
-    run = tmp_path / "run"
-    assert usvit("cv", "--data-root", small_phantom, "--out", run, *TINY).code == 0
+def test_a_run_of_several_folds_asks_for_one_and_exports_it(usvit, tiny_run, tmp_path):
+    run = tiny_run
     answer = usvit("models", "export", run, "--format", "safetensors", "--out", tmp_path / "x")
     assert answer.code == 2 and "3 folds" in answer.err and "fold-0" in answer.err
     answer = usvit("models", "export", run / "fold-2", "--format", "safetensors", "--out", tmp_path / "x")

@@ -1,6 +1,7 @@
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -39,6 +40,18 @@ def _no_warning_is_left_to_the_user():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
+
+
+@pytest.fixture(scope="module")
+def summary() -> dict[str, Any]:
+    """The figures of ``study``, which tests only read."""
+    return summarise(make_study(seed=0), classes=CLASSES, positive="malignant")
+
+
+@pytest.fixture(scope="module")
+def summary_with_val() -> dict[str, Any]:
+    """The figures of ``study`` with inner validation images, which tests only read."""
+    return summarise(with_val(make_study(seed=0)), classes=CLASSES, positive="malignant")
 
 
 def test_the_schema_itself_is_valid():
@@ -101,8 +114,8 @@ def test_confusion_sensitivity_and_specificity_match_the_count_by_hand(make_tabl
     assert pooled["log_loss"]["value"] == pytest.approx(-(5 * np.log(0.8) + 3 * np.log(0.1)) / 8)
 
 
-def test_the_points_agree_with_scikit_learn(study):
-    pooled = summarise(study, classes=CLASSES, positive="malignant")["pooled"]
+def test_the_points_agree_with_scikit_learn(study, summary):
+    pooled = summary["pooled"]
     prob = study[[f"prob_{name}" for name in CLASSES]].to_numpy()
     label = study["label"].map(CLASSES.index).to_numpy()
     assert pooled["accuracy"]["value"] == pytest.approx(accuracy_score(label, prob.argmax(1)))
@@ -151,8 +164,7 @@ def test_a_certain_and_wrong_prediction_costs_a_finite_log_loss(make_table):
     assert is_valid(summary)
 
 
-def test_mean_and_sd_are_those_of_the_folds_own_values(study):
-    summary = summarise(study, classes=CLASSES, positive="malignant")
+def test_mean_and_sd_are_those_of_the_folds_own_values(study, summary):
     assert is_valid(summary)
     own = [summarise(rows, classes=CLASSES, positive="malignant")["pooled"] for _, rows in study.groupby("fold")]
     areas = [one["auc"]["malignant_vs_rest"]["value"] for one in own]
@@ -194,20 +206,17 @@ def test_groups_are_counted_once(make_table):
 MEASURED = ("n_images", "pooled", "folds", "mean_sd", "confusion", "patients", "decision_curve", "subgroups")
 
 
-def test_only_the_test_part_is_measured(study):
+def test_only_the_test_part_is_measured(study, summary):
     others = study.assign(part="val", prob_benign=1.0, prob_malignant=0.0, prob_normal=0.0)
-    both = pd.concat([study, others], ignore_index=True)
-    one, other = (summarise(table, classes=CLASSES, positive="malignant") for table in (both, study))
-    assert {key: one[key] for key in MEASURED} == {key: other[key] for key in MEASURED}
+    both = summarise(pd.concat([study, others], ignore_index=True), classes=CLASSES, positive="malignant")
+    assert {key: both[key] for key in MEASURED} == {key: summary[key] for key in MEASURED}
 
 
-def test_logits_change_nothing_but_how_the_odds_of_sure_networks_are_read(study):
+def test_logits_change_nothing_but_how_the_odds_of_sure_networks_are_read(study, summary):
     logits = study.filter(like="logit_").columns
-    one, other = (
-        summarise(table, classes=CLASSES, positive="malignant") for table in (study, study.drop(columns=logits))
-    )
-    assert {key: one[key] for key in MEASURED} == {key: other[key] for key in MEASURED}
-    slope, same = (each["calibration"]["pooled"]["classes"]["malignant"]["slope"] for each in (one, other))
+    other = summarise(study.drop(columns=logits), classes=CLASSES, positive="malignant")
+    assert {key: summary[key] for key in MEASURED} == {key: other[key] for key in MEASURED}
+    slope, same = (each["calibration"]["pooled"]["classes"]["malignant"]["slope"] for each in (summary, other))
     assert slope["value"] == pytest.approx(same["value"], rel=1e-6)
 
 
@@ -234,9 +243,8 @@ def test_the_order_of_the_rows_does_not_matter(seed):
         assert other[path] == expected, path
 
 
-def test_the_same_table_gives_the_same_bytes(study):
-    one, other = (json.dumps(summarise(study, classes=CLASSES, positive="malignant")) for _ in range(2))
-    assert one == other
+def test_the_same_table_gives_the_same_bytes(study, summary):
+    assert json.dumps(summarise(study, classes=CLASSES, positive="malignant")) == json.dumps(summary)
 
 
 def with_val(study):
@@ -245,8 +253,8 @@ def with_val(study):
     return pd.concat([study, val], ignore_index=True)
 
 
-def test_pooled_aucs_carry_obuchowskis_interval_and_the_others_a_bootstraps(study):
-    pooled = summarise(study, classes=CLASSES, positive="malignant")["pooled"]
+def test_pooled_aucs_carry_obuchowskis_interval_and_the_others_a_bootstraps(study, summary):
+    pooled = summary["pooled"]
     positive, score = (study["label"] == "malignant").to_numpy(), study["prob_malignant"].to_numpy()
     area = pooled["auc"]["malignant_vs_rest"]
     # Obuchowski (1997), literally: what each patient's positives and negatives fare, summed by patient.
@@ -278,23 +286,21 @@ def test_pooled_aucs_carry_obuchowskis_interval_and_the_others_a_bootstraps(stud
     assert "50" in pooled["sensitivity"]["normal"]["warning"]  # fewer groups have a normal image
 
 
-def test_folds_and_thresholds_by_fold_are_numbers_alone(study):
-    summary = summarise(with_val(study), classes=CLASSES, positive="malignant")
-    assert is_valid(summary)
-    for fold in summary["folds"]:
+def test_folds_and_thresholds_by_fold_are_numbers_alone(summary_with_val):
+    assert is_valid(summary_with_val)
+    for fold in summary_with_val["folds"]:
         assert all(value is None for path, value in leaves(fold) if "ci95" in path)
-    for rule in summary["operating_points"]:
+    for rule in summary_with_val["operating_points"]:
         assert all(value is None for path, value in leaves(rule["folds"]) if "ci95" in path)
         assert rule["pooled"]["sensitivity"]["ci95"] is not None
 
 
-def test_a_threshold_comes_from_inner_validation_images_and_never_from_the_test(study):
+def test_a_threshold_comes_from_inner_validation_images_and_never_from_the_test(study, summary, summary_with_val):
     table = with_val(study)
-    summary = summarise(table, classes=CLASSES, positive="malignant")
-    assert {rule["source"] for rule in summary["operating_points"]} == {
+    assert {rule["source"] for rule in summary_with_val["operating_points"]} == {
         "inner validation images of the same fold", "none: fixed beforehand"
     }  # fmt: skip
-    rule = summary["operating_points"][0]
+    rule = summary_with_val["operating_points"][0]
     for fold in rule["folds"]:
         own = table[(table["fold"] == fold["fold"]) & (table["part"] == "val")]
         called = own.loc[own["label"] == "malignant", "prob_malignant"] >= fold["threshold"]
@@ -305,9 +311,8 @@ def test_a_threshold_comes_from_inner_validation_images_and_never_from_the_test(
     counts = [fold["on_test"]["true_positive"] for fold in rule["folds"]]
     assert rule["pooled"]["true_positive"] == sum(counts)
 
-    without = summarise(study, classes=CLASSES, positive="malignant")
-    assert without["operating_points"][0]["source"] == "test images of the other folds"
-    assert any("no inner validation images" in one for one in without["warnings"])
+    assert summary["operating_points"][0]["source"] == "test images of the other folds"
+    assert any("no inner validation images" in one for one in summary["warnings"])
 
 
 def test_a_temperature_undoes_a_network_that_is_twice_too_sure(study):
@@ -325,8 +330,8 @@ def test_a_temperature_undoes_a_network_that_is_twice_too_sure(study):
     assert temperature["before"]["slope"]["value"] < 0.5 < temperature["after"]["slope"]["value"]
 
 
-def test_without_inner_validation_images_there_is_no_temperature_and_it_says_so(study):
-    temperature, platt = summarise(study, classes=CLASSES, positive="malignant")["calibration"]["recalibration"]
+def test_without_inner_validation_images_there_is_no_temperature_and_it_says_so(summary):
+    temperature, platt = summary["calibration"]["recalibration"]
     for one in (temperature, platt):
         assert one["after"] is None
         assert "no inner validation images" in one["reason"]
@@ -344,8 +349,8 @@ def test_a_split_by_image_has_no_thresholds_and_says_that_it_leaks(study):
     assert "different models" in summary["patients"]["reason"]
 
 
-def test_patients_are_measured_where_they_are_known(study):
-    patients = summarise(study, classes=CLASSES, positive="malignant")["patients"]
+def test_patients_are_measured_where_they_are_known(study, summary):
+    patients = summary["patients"]
     known = study[study["patient_id"].notna()]
     assert patients["n_patients"] == known["patient_id"].nunique()
     assert patients["n_images"] + patients["n_images_without_id"] == 200
@@ -361,14 +366,14 @@ def test_patients_are_measured_where_they_are_known(study):
     assert any(one.startswith("No image has a patient id") for one in none["warnings"])
 
 
-def test_subgroups_are_those_columns_that_divide_the_images(study):
+def test_subgroups_are_those_columns_that_divide_the_images(study, summary):
     beside = study[["dataset", "image_id"]].assign(
         device=["A", "B"] * 100, birads="4", lesion_size_mm=np.linspace(2, 40, 200)
     )
-    summary = summarise(study, classes=CLASSES, positive="malignant", columns=beside)
-    assert is_valid(summary)
-    assert [one["by"] for one in summary["subgroups"]] == ["device", "lesion_size_mm"]
-    device, size = (one["levels"] for one in summary["subgroups"])
+    divided = summarise(study, classes=CLASSES, positive="malignant", columns=beside)
+    assert is_valid(divided)
+    assert [one["by"] for one in divided["subgroups"]] == ["device", "lesion_size_mm"]
+    device, size = (one["levels"] for one in divided["subgroups"])
     assert [level["level"] for level in device] == ["A", "B"]
     assert [level["level"] for level in size] == ["< 10", "10 to < 20", ">= 20"]
     half = study[beside["device"] == "A"]
@@ -376,7 +381,7 @@ def test_subgroups_are_those_columns_that_divide_the_images(study):
     figure = device[0]["figures"]["auc"]["malignant_vs_rest"]
     assert figure["value"] == pytest.approx(area)
     assert figure["ci95"][0] < area < figure["ci95"][1]
-    assert summarise(study, classes=CLASSES, positive="malignant")["subgroups"] == []
+    assert summary["subgroups"] == []
 
 
 def test_a_subgroup_that_was_asked_for_and_is_not_there_is_refused(study):
@@ -390,13 +395,12 @@ def test_few_groups_are_warned_of(make_table):
     assert any("20 groups only" in one for one in warned)
 
 
-def test_the_order_of_the_classes_is_the_callers(study):
+def test_the_order_of_the_classes_is_the_callers(study, summary):
     turned = CLASSES[::-1]
-    one = summarise(study, classes=CLASSES, positive="malignant")
     other = summarise(study, classes=turned, positive="malignant")
     assert other["confusion"]["labels"] == turned
     assert list(other["calibration"]["pooled"]["classes"]) == turned
-    assert other["pooled"]["auc"]["malignant_vs_rest"] == one["pooled"]["auc"]["malignant_vs_rest"]
+    assert other["pooled"]["auc"]["malignant_vs_rest"] == summary["pooled"]["auc"]["malignant_vs_rest"]
 
 
 def test_what_cannot_be_measured_is_refused(study):

@@ -17,12 +17,11 @@ from usvit.evaluation.threshold_procedure import (
     draw_procedure,
     procedure_from_folds,
     procedure_of,
-    resampled_thresholds,
     why_no_bootstrap,
 )
 from usvit.evaluation.thresholds import choosing_rows, operating_points
 from usvit.metrics.proportions import clustered_share
-from usvit.metrics.threshold_choice import RULES, Rule, choose_threshold, outcome
+from usvit.metrics.threshold_choice import RULES, Rule, choose_threshold, chosen_thresholds, outcome
 
 CHOSEN = [rule for rule in RULES if rule.kind != "fixed"]
 
@@ -37,7 +36,7 @@ def test_a_resample_s_threshold_is_that_of_its_images(images, rule):
     positive = np.array([one for one, _, _ in images])
     score = np.array([one / 10 for _, one, _ in images])
     counts = np.array([one for _, _, one in images])
-    found = resampled_thresholds(positive, score, np.stack([counts, np.ones_like(counts)]), rule)
+    found = chosen_thresholds(positive, score, np.stack([counts, np.ones_like(counts)]), rule)
     for times, threshold in zip((counts, np.ones_like(counts)), found, strict=True):
         expected = (
             choose_threshold(np.repeat(positive, times), np.repeat(score, times), rule).threshold

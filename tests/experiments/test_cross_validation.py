@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from safetensors.torch import load_file
 
 from tests.conftest import TINY
@@ -23,11 +24,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def finished(small_phantom, tmp_path_factory):
-    """One finished run, made by the command in a process of its own."""
-    out = tmp_path_factory.mktemp("runs") / "run"
-    run_command(small_phantom, out)
-    return out
+def finished(tiny_run, tmp_path_factory):
+    """A copy of the finished run, since a run is locked by who continues it."""
+    return shutil.copytree(tiny_run, tmp_path_factory.mktemp("runs") / "run")
 
 
 def command(root, out, *more):
@@ -104,6 +103,7 @@ def test_class_weights_come_from_the_training_part_of_the_fold_alone(finished):
     assert weights == pytest.approx([len(labels) / (3 * (labels == label).sum()) for label in classes])
 
 
+@pytest.mark.usefixtures("without_report")
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_other_folds(finished, small_phantom, tmp_path, usvit):
     for seed, same in ((0, True), (1, False)):
         out = tmp_path / str(seed)
@@ -112,6 +112,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_other_folds(finishe
             assert ((out / name).read_bytes() == (finished / name).read_bytes()) is same
 
 
+@pytest.mark.usefixtures("without_report")
 def test_pixels_on_the_device_give_the_same_bytes(finished, small_phantom, tmp_path, usvit):
     out = tmp_path / "run"
     assert usvit(*command(small_phantom, out, "--set", "input.device_store=true")).code == 0
@@ -121,6 +122,7 @@ def test_pixels_on_the_device_give_the_same_bytes(finished, small_phantom, tmp_p
         assert (out / name).read_bytes() == (finished / name).read_bytes()
 
 
+@pytest.mark.usefixtures("without_report")
 def test_a_device_that_augments_gives_the_same_predictions_to_rounding(small_phantom, tmp_path, usvit):
     logits = {}
     for name, settings in {
@@ -179,6 +181,7 @@ def test_a_repeated_run_reports_scores_and_explains(repeated, small_phantom, tmp
     assert said.code in (0, 3), said.err
 
 
+@pytest.mark.usefixtures("without_report")
 def test_workers_and_the_memory_mapped_cache_change_nothing(finished, small_phantom, tmp_path, usvit):
     out = tmp_path / "workers"
     options = ("--workers", 2, "--set", "input.cache_gb=0")
@@ -199,6 +202,7 @@ def test_a_run_killed_at_three_random_moments_ends_in_the_same_predictions(finis
     assert not list(out.rglob("state.pt")) and not list(out.rglob(".*.partial*"))
 
 
+@pytest.mark.usefixtures("without_report")
 def test_resuming_in_mid_fold_goes_on_from_the_checkpoint(small_phantom, tmp_path, usvit):
     """Dropout, optimiser and early stopping go on where they were: the history is an uninterrupted run's."""
     dropout = ("--model", "timm:test_vit", "--set", "model.drop_path=0.3")
@@ -252,10 +256,12 @@ def test_another_configuration_in_the_same_folder_is_refused_and_changes_nothing
     assert (finished / "run.json").read_bytes() == before
 
 
-def test_other_images_in_the_same_folder_are_refused(finished, tmp_path, usvit):
-    from usvit.data.phantom import PhantomSpec, write_phantom
-
-    other = write_phantom(PhantomSpec(n=48, seed=4, size=64), tmp_path / "other", workers=1)
+def test_other_images_in_the_same_folder_are_refused(finished, small_phantom, tmp_path, usvit):
+    other = shutil.copytree(small_phantom, tmp_path / "other")
+    path = sorted(other.rglob("*.png"))[0]
+    pixels = np.array(Image.open(path))
+    pixels[0, 0] ^= 1
+    Image.fromarray(pixels).save(path)
     answer = usvit(*command(other, finished))
     assert answer.code == 2 and "started with different images" in answer.err
 
@@ -305,7 +311,7 @@ def test_a_diverged_training_says_so(small_phantom, tmp_path, usvit):
     assert answer.code == 2 and "diverged" in answer.err and "optim.lr" in answer.err
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
 def test_real_busi_is_predicted_once_each_without_the_conflicting_pair(real_data, tmp_path, usvit):
     """Every sixth image, the pair among them; ``data/datasets/test_manifest.py`` reads all."""
     part, out = tmp_path / "Dataset_BUSI_with_GT", tmp_path / "busi"

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from tests.conftest import TINY
+from tests.conftest import TINY, succeed
 from tests.experiments.test_cross_validation_tune import logits
 from usvit.data.io.decoding import read_image
 from usvit.errors import UsvitError
@@ -49,8 +49,16 @@ def run(usvit, small_phantom, tmp_path):
     return run
 
 
-def test_a_fold_holds_adapters_and_head_and_loads_as_the_whole_network(run, base, small_phantom, usvit, tmp_path):
-    out = run("run", *LORA, "--weights", base)
+@pytest.fixture(scope="module")
+def adapters(base, small_phantom, tmp_path_factory):
+    """A run with its report, which tests only read."""
+    out = tmp_path_factory.mktemp("adapters") / "run"
+    succeed("cv", "--data-root", small_phantom, "--out", out, *TINY, *LORA, "--weights", base)
+    return out
+
+
+def test_a_fold_holds_adapters_and_head_and_loads_as_the_whole_network(adapters, base, small_phantom, usvit, tmp_path):
+    out = adapters
     file, begun = out / "fold-0" / "model.safetensors", load_file(base)
     metadata = json.loads((out / "fold-0" / "model.json").read_text())
     stated = {"source": "file", "name": base.name, "sha256": sha256_of_file(base), "upstream": None}
@@ -86,6 +94,7 @@ def test_a_fold_holds_adapters_and_head_and_loads_as_the_whole_network(run, base
     assert torch.equal(load_trained(base_moved).model.state_dict()["head.weight"], own["head.weight"])
 
 
+@pytest.mark.usefixtures("without_report")
 def test_another_base_or_none_is_refused_in_one_paragraph(run, usvit, tmp_path, monkeypatch):
     base = make_base(tmp_path / "vit.safetensors")
     out = run("run", *LORA, "--weights", base)
@@ -117,10 +126,8 @@ def test_another_base_or_none_is_refused_in_one_paragraph(run, usvit, tmp_path, 
     load_trained(out / "fold-0")
 
 
-def test_edited_metadata_and_lone_adapters_are_refused(run, base, usvit, small_phantom, tmp_path):
-    out = run("run", *LORA, "--weights", base)
-    fold = tmp_path / "copy"
-    shutil.copytree(out / "fold-0", fold)
+def test_edited_metadata_and_lone_adapters_are_refused(adapters, usvit, small_phantom, tmp_path):
+    fold = shutil.copytree(adapters / "fold-0", tmp_path / "copy")
     metadata = json.loads((fold / "model.json").read_text())
     metadata["adapter"]["base"]["sha256"] = "0" * 64
     (fold / "model.json").write_text(json.dumps(metadata))
@@ -132,6 +139,7 @@ def test_edited_metadata_and_lone_adapters_are_refused(run, base, usvit, small_p
     assert answer.code == 2 and "are adapters (LoRA), not a whole network" in " ".join(answer.err.split())
 
 
+@pytest.mark.usefixtures("without_report")
 def test_a_training_stopped_in_the_middle_resumes_to_the_same_bytes(run, base, monkeypatch):
     options = (*LORA, "--weights", base, "--set", "model.lora.dropout=0.2", "--set", "train.checkpoint_seconds=0")
     whole = run("whole", *options)
@@ -153,9 +161,10 @@ def test_a_training_stopped_in_the_middle_resumes_to_the_same_bytes(run, base, m
         assert (cut / name).read_bytes() == (whole / name).read_bytes()
 
 
-def test_a_run_of_adapters_is_a_base_itself(run, base):
+@pytest.mark.usefixtures("without_report")
+def test_a_run_of_adapters_is_a_base_itself(run, adapters):
     """Adapters of adapters, at a larger image: the chain of bases is merged when the network is loaded."""
-    first = run("first", *LORA, "--weights", base)
+    first = adapters
     again = ("--weights", first, "--folds", first / "folds.csv", "--set", "model.image_size=64")
     second = run("second", *LORA, *again)
     record = json.loads((second / "fold-1" / "model.json").read_text())

@@ -51,6 +51,7 @@ def test_all_layers_train_with_masks_from_the_shipped_weights(usvit, small_phant
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
 def test_masks_change_the_training_and_not_what_is_saved(usvit, small_phantom, tmp_path):
     runs = {}
     for name, weight in (("plain", 0), ("masks", 1)):

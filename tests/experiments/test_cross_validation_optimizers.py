@@ -9,6 +9,7 @@ CONSTANT = ("--set", "optim.schedule=constant")
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.usefixtures("without_report")
 @pytest.mark.parametrize(
     "optim", [("--set", "optim.name=nadamuon"), ("--set", "optim.name=schedule_free_adamw", *CONSTANT)]
 )

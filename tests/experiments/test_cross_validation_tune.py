@@ -9,7 +9,7 @@ import timm
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.conftest import TINY
+from tests.conftest import TINY, succeed
 from usvit.data.io.decoding import read_image
 from usvit.data.transforms.preprocessing import Preprocessing
 from usvit.evaluation.predictions import read_predictions
@@ -38,14 +38,22 @@ def run(usvit, small_phantom, tmp_path):
     return run
 
 
+@pytest.fixture(scope="module")
+def head(backbone, small_phantom, tmp_path_factory):
+    """A run of the head alone, with its report: the folder, and what the command said. Tests only read it."""
+    out = tmp_path_factory.mktemp("head") / "run"
+    return out, succeed("cv", "--data-root", small_phantom, "--out", out, *TINY, *HEAD, "--weights", backbone)
+
+
 def logits(out, fold=None):
     table = read_predictions((out if fold is None else out / f"fold-{fold}") / "predictions.csv")
     return table[[column for column in table if column.startswith("logit_")]].to_numpy()
 
 
 @pytest.mark.slow
-def test_a_head_on_kept_features_ends_as_the_head_of_the_whole_network(run, backbone, monkeypatch):
-    kept, _ = run("kept", *HEAD, "--weights", backbone)
+@pytest.mark.usefixtures("without_report")
+def test_a_head_on_kept_features_ends_as_the_head_of_the_whole_network(run, head, backbone, monkeypatch):
+    kept, _ = head
     from usvit.training.head_training import HeadTraining
 
     monkeypatch.setattr(HeadTraining, "_difference", lambda *_: "the test wants it so")
@@ -58,9 +66,9 @@ def test_a_head_on_kept_features_ends_as_the_head_of_the_whole_network(run, back
 
 
 @pytest.mark.slow
-def test_the_files_of_a_trained_head_are_those_of_a_whole_network(run, backbone, small_phantom):
-    out, answer = run("run", *HEAD, "--weights", backbone)
-    assert "tuning head: 195 of 0.3 M parameters" in answer.err
+def test_the_files_of_a_trained_head_are_those_of_a_whole_network(head, backbone, small_phantom):
+    out, said = head
+    assert "tuning head: 195 of 0.3 M parameters" in said
     record = json.loads((out / "run.json").read_text())
     metadata = json.loads((out / "fold-0" / "model.json").read_text())
     assert record["model"]["trainable"] == 195 and metadata["tune"] == "head"  # 3 classes of 64 features
@@ -79,6 +87,7 @@ def test_the_files_of_a_trained_head_are_those_of_a_whole_network(run, backbone,
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
 def test_random_backbones_differ_by_fold_and_so_do_their_features(run):
     out, _ = run("scratch", *HEAD)
     one, two = (load_file(out / f"fold-{k}" / "model.safetensors")["blocks.0.attn.qkv.weight"] for k in range(2))
@@ -86,6 +95,7 @@ def test_random_backbones_differ_by_fold_and_so_do_their_features(run):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
 def test_a_head_training_stopped_in_the_middle_resumes_to_the_same_predictions(run, usvit, monkeypatch, backbone):
     options = (*HEAD, "--weights", backbone, "--set", "train.checkpoint_seconds=0")
     whole, _ = run("whole", *options)
@@ -109,8 +119,9 @@ def test_a_head_training_stopped_in_the_middle_resumes_to_the_same_predictions(r
 
 
 @pytest.mark.slow
-def test_a_head_is_trained_on_augmented_images_too(run, backbone):
-    plain, _ = run("plain", *HEAD, "--weights", backbone)
+@pytest.mark.usefixtures("without_report")
+def test_a_head_is_trained_on_augmented_images_too(run, head, backbone):
+    plain, _ = head
     out, _ = run("augmented", *HEAD, "--weights", backbone, "--set", "input.augment=light")
     begun = load_file(backbone)["blocks.0.mlp.fc1.weight"]
     assert torch.equal(load_file(out / "fold-1" / "model.safetensors")["blocks.0.mlp.fc1.weight"], begun)
@@ -118,6 +129,7 @@ def test_a_head_is_trained_on_augmented_images_too(run, backbone):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
 def test_attention_alone_is_tuned_at_another_size_from_a_files_weights(run, backbone):
     """Train small, fine-tune large (Three things, section 4): the positions grow with the image, and train."""
     out, answer = run(
@@ -135,6 +147,7 @@ def test_attention_alone_is_tuned_at_another_size_from_a_files_weights(run, back
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
 def test_gradients_computed_again_change_no_byte_of_the_predictions(run):
     short = (*VIT, "--set", "train.steps=2", "--set", "split.folds=2")
     plain, _ = run("plain", *short)

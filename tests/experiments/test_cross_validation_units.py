@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import usvit
-from tests.conftest import TINY
+import usvit as package
+from tests.conftest import TINY, tiny_settings
 from tests.data.conftest import speckle, write_dicom
-from tests.processes import command_line, ended_well, run
 from usvit.config import RunConfig
 from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.errors import UsvitError
@@ -27,10 +26,11 @@ def root(tmp_path_factory):
 
 
 @pytest.mark.parametrize("how", ["fitted", "trained"])
-def test_a_run_pools_the_views_of_a_lesion_by_attention(root, tmp_path, how):
+def test_a_run_pools_the_views_of_a_lesion_by_attention(usvit, root, tmp_path, how):
     out = tmp_path / "run"
     two = ("--set", "data.classes=[benign,malignant]", "--set", f"loss.attention={how}")
-    ended_well(run(command_line, "cv", "--data-root", str(root), "--out", str(out), *TINY, *ATTENTION, *two))
+    answer = usvit("cv", "--data-root", root, "--out", out, *TINY, *ATTENTION, *two)
+    assert answer.code == 0, answer.err
     table = read_predictions(out / "predictions.csv")
     assert np.isfinite(table["view_score"]).all()
     metrics = load_record(out / "metrics.json", MetricsRecord)
@@ -44,11 +44,16 @@ def test_a_run_pools_the_views_of_a_lesion_by_attention(root, tmp_path, how):
     assert "lesion" in page
 
 
-def voted(root, folder, vote, *more):
-    out = folder / vote
-    two = ("--set", "data.classes=[benign,malignant]", "--set", "split.folds=2", "--set", f"loss.vote={vote}")
-    ended_well(run(command_line, "cv", "--data-root", str(root), "--out", str(out), *TINY, *two, *more))
-    return out
+def voted(root, folder, vote, **more):
+    """Train two folds, and leave out the report, which the runs above have."""
+    settings = tiny_settings() | {"data": {"classes": ["benign", "malignant"]}, "loss": {"vote": vote}, **more}
+    settings["split"] = {"folds": 2}
+    given = {f"{section}__{name}": value for section, values in settings.items() for name, value in values.items()}
+    plain = {"weights": "scratch", "device": "cpu", "precision": "fp32"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("usvit.reports.write_report", lambda path: None)
+        run = package.cross_validate("phantom", "timm:test_resnet", data_root=root, out=folder / vote, **plain, **given)
+    return run.path
 
 
 def voted_logits(run):
@@ -58,7 +63,7 @@ def voted_logits(run):
 @pytest.fixture(scope="module")
 def of_lesions(root):
     """Two folds with thresholds of lesions, trained image by image."""
-    return voted(root, root / "runs", "image", "--unit", "lesion")
+    return voted(root, root / "runs", "image", units={"unit": "lesion"})
 
 
 def test_votes_change_what_is_learnt_where_patients_have_different_numbers_of_images(root, of_lesions, tmp_path):
@@ -66,11 +71,11 @@ def test_votes_change_what_is_learnt_where_patients_have_different_numbers_of_im
     assert np.abs(voted_logits(of_lesions) - voted_logits(by_patient)).max() > 1e-3
 
 
-def test_a_model_of_lesions_decides_studies_at_the_threshold_of_images_and_says_so(of_lesions, tmp_path):
+def test_a_model_of_lesions_decides_studies_at_the_threshold_of_images_and_says_so(of_lesions, tmp_path, caplog):
     for number in range(6):
         study = {"StudyInstanceUID": f"1.2.{number // 3}", "PatientID": f"P{number // 3}"}
         write_dicom(tmp_path / "images" / f"{number}.dcm", speckle(number), **study)
-    scored = usvit.score(of_lesions, tmp_path / "images", tmp_path / "scores", key=tmp_path / "key", device="cpu")
+    scored = package.score(of_lesions, tmp_path / "images", tmp_path / "scores", key=tmp_path / "key", device="cpu")
     assert scored.summary.counts.studies == 2
     model = load_record(tmp_path / "scores" / "summary.json", SummaryRecord).model
     assert (model.unit.unit, model.unit.pooling, model.unit.decides) == ("lesion", "mean", None)
@@ -82,6 +87,7 @@ def test_a_model_of_lesions_decides_studies_at_the_threshold_of_images_and_says_
     assert studies["decision"].tolist() == called.tolist()
     said = "the model's own is for lesions by mean, which these tables do not have"
     assert said in units_sentence(scored.summary)
+    assert "threshold is for lesions by mean, of which usvit score has no table" in caplog.text
 
 
 def test_votes_change_nothing_where_every_patient_has_one_image(tmp_path):
@@ -100,6 +106,7 @@ def test_votes_change_nothing_where_every_patient_has_one_image(tmp_path):
             "set train.micro_batch to null",
         ),
         ({"loss": {"attention": "trained", "vote": "lesion", "mask_weight": 1}}, "set loss.mask_weight to 0"),
+        ({"loss": {"attention_layers": 2}}, "or loss.attention_layers to 0"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, said):

@@ -114,6 +114,8 @@ def test_a_threshold_from_the_same_images_comes_with_a_warning():
     assert found.value == 0.5
     assert "same images" in found.warning
     assert metrics.specificity_at(y, score, sensitivity=0.5).value == 1
+    assert metrics.specificity_at(y, score, sensitivity=0.51).value == pytest.approx(2 / 3)
+    assert metrics.specificity_at([0, 1], [0.5, 0.5], sensitivity=1.0).value == 0
     assert (
         metrics.specificity_at([1, 1], [0.1, 0.2], sensitivity=0.9).reason
         == "no negative image to choose a threshold on"

@@ -3,7 +3,7 @@ import torch
 
 from tests.models.zoo.test_listing import vit_counts
 from usvit.errors import UsvitError
-from usvit.models.complexity import Complexity, count
+from usvit.models.complexity import OUTSIDE_THE_ZOO, Complexity, count
 from usvit.models.info import describe_model
 from usvit.models.zoo import ZOO, find_model
 from usvit.models.zoo.listing import counted
@@ -66,6 +66,15 @@ def test_stored_counts_are_those_of_today_s_code(family):
         assert (now.params, now.macs) == counted(spec.name, spec.image_size), (
             f"{spec.name}: python -m usvit.models.complexity"
         )
+
+
+@pytest.mark.slow
+def test_stored_counts_of_networks_outside_the_zoo_are_those_of_today_s_code():
+    """The smallest of each implementation; those of a study are looked up as those of the zoo are."""
+    for name in ("timm:resnet18", "patchconvnet_s20_bn"):
+        assert name in OUTSIDE_THE_ZOO
+        now = count(find_model(name))
+        assert (now.params, now.macs) == counted(name, 224), f"{name}: python -m usvit.models.complexity"
 
 
 @pytest.mark.slow

@@ -52,12 +52,12 @@ def test_the_evaluation_of_a_table_gets_the_report_of_a_run(usvit, table, tmp_pa
 
 
 @pytest.mark.slow
-def test_an_evaluation_is_no_run_with_networks(usvit, table, tmp_path):
+def test_an_evaluation_is_no_run_with_networks(usvit, table, small_phantom, tmp_path):
     out = tmp_path / "out"
     assert usvit("evaluate", table, *COLUMNS, "--out", out).code == 0
     answer = usvit("explain", out)
     assert (answer.code, "holds predictions and no network" in answer.err) == (2, True)
-    answer = usvit("cv", "--out", out)
+    answer = usvit("cv", "--data-root", small_phantom, "--out", out)
     assert (answer.code, "holds an evaluation of usvit evaluate" in answer.err) == (2, True)
     answer = usvit("report", table)
     assert (answer.code, "usvit evaluate" in answer.err) == (2, True)

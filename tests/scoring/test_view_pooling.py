@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -18,13 +19,16 @@ from usvit.evaluation import calibrated_units, settings_of
 from usvit.evaluation.predictions import read_predictions
 from usvit.experiments.cross_validation import CrossValidation
 from usvit.files import sha256_of_file
-from usvit.models import pooled_views
-from usvit.records import ModelMetadata, load_record
+from usvit.models import ViewAttention, pooled_views
+from usvit.records import CalibrationRecord, ModelMetadata, load_record
+from usvit.scoring import LabelTable, evaluate_scores
 from usvit.scoring.journal import Batch, open_journal
 from usvit.scoring.view_pooling import ViewPooling
 
-POOLING = ViewPooling("patient_id", "malignant", 1, abstain=False)
-ABSTAINING = ViewPooling("patient_id", "malignant", 1, abstain=True)
+# Without a transformer, what attention needs of a view is its score.
+ATTENTIONS = (ViewAttention(1),) * 2
+POOLING = ViewPooling("patient_id", "malignant", 1, abstain=False, attentions=ATTENTIONS)
+ABSTAINING = ViewPooling("patient_id", "malignant", 1, abstain=True, attentions=ATTENTIONS)
 
 
 def views(n, n_networks=2, **more):
@@ -40,7 +44,7 @@ def views(n, n_networks=2, **more):
             "unusual": False,
             "calibrated_malignant": float(prob[:, k, 1].mean()),
             "view_weight": None,
-            "views": {"score": scores[:, k].tolist(), "prob": prob[:, k].tolist()},
+            "views": {"described": scores[:, k, None].tolist(), "prob": prob[:, k].tolist()},
             **more,
         }
         for k in range(n)
@@ -59,6 +63,37 @@ def test_the_results_and_weights_of_the_networks_are_averaged():
     assert sum(row["view_weight"] for row in rows) == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("pooling", "rule"),
+    [
+        ("max", np.max),
+        ("noisy-or", lambda p: 1 - np.prod(1 - p)),
+        ("top-3", lambda p: np.sort(p)[-3:].mean()),
+        ("top-9", lambda p: p.mean()),
+    ],
+)
+def test_rules_without_parameters_pool_each_network_and_give_no_weights(pooling, rule):
+    rows, logits, _ = views(5)
+    prob = torch.from_numpy(logits).softmax(2).numpy()[..., 1]
+    value = ViewPooling("patient_id", "malignant", 1, abstain=False, pooling=pooling).pool(rows)
+    assert value == pytest.approx(np.mean([rule(own) for own in prob]), abs=1e-12)
+    assert all(row["view_weight"] is None for row in rows)
+
+
+def test_a_calibration_lets_the_mean_weights_pool_the_mean_of_the_networks():
+    rows, *_ = views(5)
+    each, *_ = views(5)
+    POOLING.pool(each)
+    for row in rows:
+        row["views"]["prob"] = np.mean(row["views"]["prob"], axis=0, keepdims=True).tolist()
+    value = POOLING.pool(rows)
+    weight = np.array([row["view_weight"] for row in rows])
+    assert weight.tolist() == [row["view_weight"] for row in each]
+    prob = np.array([row["views"]["prob"][0] for row in rows])
+    expected = np.exp(weight @ np.log(prob))
+    assert value == pytest.approx(expected[1] / expected.sum(), abs=1e-12)
+
+
 def test_the_order_of_the_images_does_not_matter():
     results = set()
     for order in itertools.permutations(range(4)):
@@ -69,7 +104,7 @@ def test_the_order_of_the_images_does_not_matter():
 
 
 def test_a_single_image_has_its_own_result_and_images_that_are_left_out_have_no_weight():
-    rows, *_ = views(1, n_networks=9)
+    rows, *_ = views(1)
     assert POOLING.pool(rows) == rows[0]["calibrated_malignant"] and rows[0]["view_weight"] == 1
     rows, *_ = views(4)
     rest, *_ = views(4)
@@ -97,13 +132,16 @@ def test_the_journal_keeps_the_weights_of_the_images_that_name_a_patient(tmp_pat
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A tiny cross-validation that pools the images of a patient by attention, and the root of its images."""
-    folder = tmp_path_factory.mktemp("attention")
+    return attending(tmp_path_factory.mktemp("attention"), 0)
+
+
+def attending(folder, layers):
     write_phantom(PhantomSpec(n=30, size=64, views=4, lesions=2, exams=2), folder / "phantom")
     settings = tiny_settings()
     settings["model"] |= {"name": "timm:test_resnet", "weights": "scratch"}
     settings["train"]["epochs"] = None
     settings["data"] = {"classes": ["benign", "malignant"]}
-    settings |= {"split": {"folds": 2}, "loss": {"vote": "patient", "attention": "trained"}}
+    settings |= {"split": {"folds": 2}, "loss": {"vote": "patient", "attention": "trained", "attention_layers": layers}}
     settings |= {"units": {"unit": "patient", "pooling": "attention"}, "optim": {"lr": 0.003, "warmup_steps": 0}}
     config = build_config(load_recipe("demo"), {"data": {"dataset": "phantom"}, "device": "cpu"}, settings)
     with pytest.MonkeyPatch.context() as patch:
@@ -171,7 +209,7 @@ def test_patients_are_pooled_weighed_and_decided_as_in_evaluation(run, tmp_path)
     assert alone["attention_calibrated_malignant"] == alone["mean_calibrated_malignant"]
     assert scores.loc[manifest["sha256"].iloc[0], "view_weight"] == 1
     page = (out / "scores.html").read_text()
-    assert "The decision is made on the probability that attention pools" in page and '["Weight","number"]' in page
+    assert "The decision is made on the result of attention over all images" in page and '["Weight","number"]' in page
     assert "attention_calibrated_malignant" not in pd.read_csv(out / "studies.csv")
 
     unit = usvit.load_model(network, operating_point="0.4", device="cpu").metadata["unit"]
@@ -180,3 +218,111 @@ def test_patients_are_pooled_weighed_and_decided_as_in_evaluation(run, tmp_path)
     both, *each = (one.predict(tmp_path / "inputs.csv")["view_weight"] for one in ensembles)
     np.testing.assert_allclose(both, np.mean(each, axis=0), rtol=0, atol=2e-9)
     assert np.abs(each[0] - each[1]).max() > 1e-7
+
+
+def scored(network, images, root, out, **more):
+    """Score test images of a run, as patients of an own table; return the folder and the rows of ``patients.csv``."""
+    manifest = pd.read_parquet(network / "manifest.parquet").set_index("image_id").loc[images["image_id"]]
+    paths = [str(root / path) for path in manifest["path"]]
+    table = pd.DataFrame({"path": paths, "patient_id": [*images["patient_id"]], "label": [*images["label"]]})
+    table.to_csv(out.parent / f"{out.name}.csv", index=False)
+    usvit.score(
+        more.pop("model"),
+        out.parent / f"{out.name}.csv",
+        out,
+        device="cpu",
+        keep_ids=True,
+        key=out.parent / "key",
+        workers=1,
+        **more,
+    )
+    return pd.read_csv(out / "patients.csv").set_index("original_patient_id")
+
+
+def images_of_fold(run):
+    table = read_predictions(run / "fold-0" / "predictions.csv")
+    return table[table["part"] == "test"].reset_index(drop=True)
+
+
+@pytest.mark.slow
+def test_a_transformer_pools_scored_patients_as_in_evaluation(tmp_path):
+    run, root = attending(tmp_path, 2)
+    images = images_of_fold(run)
+    factor = 2 / images["view_score"].std()  # so short a training weighs the views nearly alike
+    images = images.assign(view_score=factor * images["view_score"])
+    metadata = load_record(run / "fold-0" / "model.json", ModelMetadata)
+    expected, _ = calibrated_units(
+        images, settings_of(metadata.unit_thresholds.units), "malignant", metadata.temperature
+    )
+    network = sharpened(run / "fold-0", tmp_path / "network", factor)
+    patients = scored(run, images, root, tmp_path / "scores", model=network).loc[expected["patient_id"]]
+    value = patients["attention_calibrated_malignant"].to_numpy()
+    np.testing.assert_allclose(value, expected["prob_malignant"], rtol=0, atol=2e-5)  # rounding is sharpened, too
+    assert np.abs(value - patients["mean_calibrated_malignant"]).max() > 2e-4
+
+
+@pytest.mark.slow
+def test_the_highest_of_several_networks_is_the_mean_of_their_highest(run, tmp_path):
+    run, root = run
+    images, found = images_of_fold(run), {}
+    shutil.copytree(run, tmp_path / "run")
+    record = tmp_path / "run" / "run.json"
+    for fold in (tmp_path / "run" / "fold-0", tmp_path / "run" / "fold-1"):
+        before = sha256_of_file(fold / "model.json")
+        edit(fold, ("unit_thresholds", "units", "pooling"), "max")
+        edit(fold, ("temperature",), 1.0)
+        edit(fold, ("temperature_reason",), None)
+        record.write_text(record.read_text().replace(before, sha256_of_file(fold / "model.json")))
+    for name in ("run", "run/fold-0", "run/fold-1"):
+        out = tmp_path / name.replace("/", "-scores-") if "/" in name else tmp_path / "scores"
+        patients = scored(run, images, root, out, model=tmp_path / name)
+        found[name] = patients["max_calibrated_malignant"]
+    mean = (found["run/fold-0"] + found["run/fold-1"]) / 2
+    np.testing.assert_allclose(found["run"], mean, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["noisy-or", "top-2"])
+def test_patients_are_pooled_decided_and_evaluated_by_the_rule_of_the_run(run, tmp_path, pooling):
+    run, root = run
+    images = images_of_fold(run)
+    usvit.export(run / "fold-0", tmp_path / "network")
+    edit(tmp_path / "network", ("unit_thresholds", "units", "pooling"), pooling)
+    metadata = load_record(tmp_path / "network" / "model.json", ModelMetadata)
+    units = settings_of(metadata.unit_thresholds.units)
+    expected, _ = calibrated_units(images, units, "malignant", metadata.temperature)
+    threshold = expected["prob_malignant"].median() + 1e-5
+    at = [one.rule for one in metadata.unit_thresholds.thresholds].index("sensitivity >= 0.9")
+    edit(tmp_path / "network", ("unit_thresholds", "thresholds", at, "threshold"), threshold)
+    out, own = tmp_path / "scores", expected["prob_malignant"].to_numpy()
+    patients = scored(run, images, root, out, model=tmp_path / "network").loc[expected["patient_id"]]
+    column = f"{pooling.replace('-', '_')}_calibrated_malignant"
+    np.testing.assert_allclose(patients[column], own, rtol=0, atol=2e-6)
+    assert patients["decision"].tolist() == np.where(own >= threshold, "malignant", "not malignant").tolist()
+    assert column not in pd.read_csv(out / "studies.csv") and "view_weight" not in pd.read_csv(out / "scores.csv")
+    assert f'"{pooling.capitalize()}","prob"' in (out / "scores.html").read_text()
+
+    label = pd.read_parquet(run / "manifest.parquet").set_index("sha256")["label"]
+    items = pd.read_csv(out / "scores.csv")
+    items.assign(label=items["pixel_sha256"].map(label))[["item_id", "label"]].to_csv(tmp_path / "labels.csv")
+    labels = LabelTable(tmp_path / "labels.csv")
+    metrics, judged = evaluate_scores(out, labels, unit="patient", pooling=pooling, drop_seen=True)
+    found = judged.table.set_index("patient_id").loc[patients["patient_id"], "calibrated"]
+    assert found.tolist() == patients[column].tolist()
+    assert metrics.operating_points[0].folds[0].threshold == pytest.approx(threshold, abs=1e-9)
+    with pytest.raises(UsvitError, match="without attention over the images of an exam or patient"):
+        evaluate_scores(out, labels, unit="patient", pooling="attention", drop_seen=True)
+
+    for unit in ("patient", "file"):
+        fitted = tmp_path / f"{unit}.json"
+        how = pooling if unit == "patient" else "mean"
+        usvit.recalibrate(out, labels, out=fitted, unit=unit, pooling=how, n_resamples=20)
+        again = tmp_path / unit
+        scored(run, images, root, again, model=tmp_path / "network", calibration=fitted, operating_point="youden")
+        points = load_record(fitted, CalibrationRecord).unit_thresholds.thresholds
+        limit = next(one.threshold for one in points if one.rule == "Youden's index")
+        rows = pd.read_csv(again / f"{unit}s.csv")
+        name = column if unit == "patient" else "mean_calibrated_malignant"
+        assert rows["threshold"].tolist() == pytest.approx([limit] * len(rows), abs=1e-8)
+        called = np.where(rows[name] >= rows["threshold"], "malignant", "not malignant")
+        assert rows["decision"].tolist() == called.tolist() and set(called) == {"malignant", "not malignant"}

@@ -35,7 +35,7 @@ def test_the_loss_is_that_of_the_units_with_the_weight_of_their_class():
         "targets": torch.tensor([2, 0, 2, 0, 1]),
         "units": torch.tensor([7, 3, 7, 3, 5]),
     }
-    logits, scores = module.train()(batch["images"])
+    logits, scores = module.train()(batch["images"], batch["units"])
     pooled, _ = pooled_views(logits, scores, batch["units"])
     entropy = nn.functional.cross_entropy(pooled, torch.tensor([0, 1, 2]), reduction="none")
     expected = (entropy * torch.tensor([0.5, 1.0, 2.0])).sum()
@@ -71,17 +71,18 @@ def _units(n, seed, informative):
 
 
 def _auc(outputs, targets, units, attention):
-    scores = attention(torch.from_numpy(outputs.features)).detach()
+    scores = attention(torch.from_numpy(outputs.features), torch.from_numpy(units)).detach()
     pooled, _ = pooled_views(torch.from_numpy(outputs.logits), scores, torch.from_numpy(units))
     margin, label = (pooled[:, 1] - pooled[:, 0]).numpy(), targets[::4]
     return float((margin[label == 1][:, None] > margin[label == 0]).mean())
 
 
+@pytest.mark.parametrize("layers", [0, 2])
 @pytest.mark.parametrize("informative", [1.5, 0.0])
-def test_attention_finds_the_view_that_shows_the_class_and_keeps_the_mean_where_none_does(informative):
+def test_attention_finds_the_view_that_shows_the_class_and_keeps_the_mean_where_none_does(informative, layers):
     train, validation, test = (_units(200, seed, informative) for seed in range(3))
-    attention = fit_view_attention(*train, *validation, torch.ones(2), seed=0)
-    mean = _auc(*test, lambda features: torch.zeros(len(features)))
+    attention = fit_view_attention(*train, *validation, torch.ones(2), seed=0, layers=layers)
+    mean = _auc(*test, lambda features, units: torch.zeros(len(features)))
     found = _auc(*test, attention)
     assert found > mean + 0.02 if informative else abs(found - mean) < 0.05
 

@@ -34,10 +34,6 @@ class EvaluateOptions(ExternalTestSettings, LabelTableSettings, EvaluationSettin
     unit: Annotated[Literal[Unit, ScoredUnit] | None, Option(metavar="UNIT")] = None  # type: ignore[assignment]
     """Unit of analysis: image, lesion, breast, exam or patient; of a scored set, also file.
     Figures, thresholds and calibration are those of the unit. (default: that of the run, or image)"""
-    pooling: Annotated[str, Option(metavar="HOW")] = "mean"  # type: ignore[assignment]
-    """Probability of a unit from those of its images: ``mean``; ``max`` (the image with the highest probability of the
-    positive class); and, but for a scored set, ``top-K``, such as top-3 (mean of the K highest), and ``noisy-or`` (one
-    minus the product of one minus each)."""
 
 
 @takes_options()

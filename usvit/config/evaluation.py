@@ -158,9 +158,10 @@ class ScoredUnitSettings(Section):
     unit: Annotated[ScoredUnit, Option(metavar="UNIT")] = "image"
     """Unit of analysis: image (each frame of a file), file, lesion, breast (a side of a patient), exam (the study) or
     patient."""
-    pooling: Annotated[Literal["mean", "max"], Option(metavar="HOW")] = "mean"
-    """Combine the images of a unit by ``mean`` (for several files, the mean of the means, as in ``patients.csv``) or
-    ``max`` (the image with the highest calibrated probability)."""
+    pooling: Annotated[str, AfterValidator(_pooling), Option(metavar="HOW")] = "mean"
+    """Combine the images of a unit by ``mean`` (for several files, the mean of the means, as in ``patients.csv``),
+    ``max`` (the image with the highest calibrated probability), ``top-K``, such as top-3 (mean of the K highest),
+    ``noisy-or`` (one minus the product of one minus each), or ``attention``, if the images were scored with it."""
 
 
 class ExternalTestSettings(ContaminationSettings, FigureSettings, ScoredUnitSettings):

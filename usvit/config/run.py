@@ -123,6 +123,15 @@ class RunConfig(Training):
         return self
 
     @model_validator(mode="after")
+    def _keeps_trained_statistics(self) -> "RunConfig":
+        if self.train.batch_norm == "frozen" and self.model.weights == "scratch":
+            raise ValueError(
+                "train.batch_norm=frozen keeps the statistics of the initial weights, but model.weights is scratch: "
+                "name the weights to start from (--weights), or set train.batch_norm to as_is or recomputed"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _masks_are_decoded(self) -> "RunConfig":
         if self.loss.mask_weight == 0:
             return self

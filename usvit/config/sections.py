@@ -262,6 +262,9 @@ class LossConfig(Section):
     attention: Literal["none", "fitted", "trained"] = "none"
     """Pool the views of a unit (``loss.vote``) by gated attention (Ilse et al. 2018). ``fitted``: on the outputs of the
     trained network; ``trained``: together with the network, whose loss is then that of units, not of images."""
+    attention_layers: Annotated[int, Field(ge=0, le=4)] = 0
+    """Layers of a small transformer, through which the views of a unit see each other before ``attention`` weighs them
+    (Lee et al. 2019); 0: each view is weighed by itself."""
     views: Annotated[int, Field(ge=1)] | None = 8
     """``attention=trained``: views of a unit in one epoch at most, drawn again for each epoch; null: all."""
 
@@ -270,6 +273,11 @@ class LossConfig(Section):
         if self.attention != "none" and self.vote == "image":
             raise ValueError(
                 "loss.attention pools the views of a unit: set loss.vote to lesion, breast, exam or patient"
+            )
+        if self.attention == "none" and self.attention_layers > 0:
+            raise ValueError(
+                "loss.attention_layers are a transformer before the attention over views: set loss.attention to "
+                "trained or fitted, or loss.attention_layers to 0"
             )
         if self.attention == "trained" and self.mask_weight > 0:
             raise ValueError(
@@ -408,6 +416,10 @@ class TrainConfig(Section):
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Decay of the exponential moving average of the weights, which is evaluated and kept instead of them (Polyak
     averaging); null: off."""
+    batch_norm: Literal["as_is", "frozen", "recomputed"] = "as_is"
+    """Running statistics of batch normalisation: updated by each batch with the momentum of the network (``as_is``),
+    those of the initial weights (``frozen``; scale and shift are trained), or ``recomputed`` before each evaluation,
+    over the training images without augmentation."""
     log_every: Annotated[int, Field(ge=1)] = 50
     """Steps between rows of the step log, and between checks that the loss is finite."""
     compile: bool = False

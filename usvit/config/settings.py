@@ -1,7 +1,6 @@
 """Build a validated configuration from recipes and overrides."""
 
 import contextlib
-import copy
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,7 +48,7 @@ def load_recipe(name_or_file: str, stage: Stage = "finetune") -> Settings:
             if other != stage and name_or_file in recipe_names(other):
                 hint = f"'{name_or_file}' is a recipe of 'usvit {command}'. {hint}"
         raise unknown("recipe", name_or_file, recipe_names(stage), hint)
-    settings = copy.deepcopy(_parsed(yaml_text(path, "recipe"), f"The recipe {path}"))
+    settings = _copied(_parsed(yaml_text(path, "recipe"), f"The recipe {path}"))
     if not isinstance(settings, dict):
         raise UsvitError(f"The recipe {path} must be a mapping of sections (data, model, train, ...), see docs.")
     return {"recipe": path.stem, **settings}
@@ -59,6 +58,13 @@ def load_recipe(name_or_file: str, stage: Stage = "finetune") -> Settings:
 def _parsed(text: str, what: str) -> Any:
     """Parse YAML; a study reads the same recipe for each of its runs, and parsing takes most of that time."""
     return parse_yaml(text, what)
+
+
+def _copied(value: Any) -> Any:
+    """Copy nested mappings and lists; ``copy.deepcopy`` takes several times as long."""
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [*map(_copied, value)] if isinstance(value, list) else value
 
 
 def parse_overrides(pairs: list[str]) -> Settings:
@@ -165,13 +171,19 @@ def refuse_unknown_settings(schema: type[BaseModel], *layers: Mapping[str, Any])
 
 def config_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> list[str]:
     """List every key that can be set, in dotted form such as ``train.batch_size``."""
-    keys = []
+    return [*_keys(section, prefix)]
+
+
+@functools.cache
+def _keys(section: type[BaseModel], prefix: str) -> tuple[str, ...]:
+    """List the keys once; the plan of a study asks for them several times for each of its runs."""
+    keys: list[str] = []
     for name, field in section.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += config_keys(field.annotation, f"{prefix}{name}.")
+            keys += _keys(field.annotation, f"{prefix}{name}.")
         else:
             keys.append(prefix + name)
-    return keys
+    return tuple(keys)
 
 
 def _explain(error: ValidationError, schema: type[BaseModel]) -> UsvitError:

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from .units import attended as attended
     from .units import calibrated_units as calibrated_units
     from .units import identified as identified
+    from .units import pooled_prob as pooled_prob
     from .units import refuse_missing_units as refuse_missing_units
     from .units import settings_of as settings_of
     from .units import units_of as units_of

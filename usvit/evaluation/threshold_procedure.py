@@ -18,7 +18,7 @@ from usvit.metrics.fold_variation import METHOD as FOLDS_METHOD
 from usvit.metrics.fold_variation import fold_variation_interval, mean_overlap
 from usvit.metrics.intervals import ALPHA
 from usvit.metrics.support import support_of
-from usvit.metrics.threshold_choice import Rule
+from usvit.metrics.threshold_choice import Rule, chosen_thresholds
 from usvit.records import OutcomeRecord, ProcedureRecord
 
 PROPORTIONS = ("sensitivity", "specificity", "ppv", "npv")
@@ -27,59 +27,6 @@ _MAX_WITHOUT = 0.2
 ``bootstrap.MAX_UNDEFINED``: with 10 positive inner validation images per fold, coverage is still 0.9 or more."""
 CELLS = 2_000_000
 """Resamples x images in memory at once: 16 MB of float64."""
-
-
-def resampled_thresholds(positive: np.ndarray, score: np.ndarray, counts: np.ndarray, rule: Rule) -> np.ndarray:
-    """Compute ``threshold_choice.choose_threshold`` on B resamples at once.
-
-    Args:
-        positive: (n,) bool.
-        score: (n,) finite float.
-        counts: (B, n) integers >= 0, how often each resample contains each image.
-        rule: any rule except a fixed one.
-
-    Returns:
-        (B,) the threshold of ``choose_threshold`` for the repeated images; NaN if there is none.
-    """
-    order = np.argsort(score, kind="stable")
-    levels, first = np.unique(score[order], return_index=True)
-    if len(levels) < 2:
-        return np.full(len(counts), np.nan)
-    drawn = counts[:, order].astype(np.float64)
-    total = np.add.reduceat(drawn, first, axis=1)  # (B, L) images at each score
-    positives = np.add.reduceat(drawn * positive[order], first, axis=1)
-    n_positive = positives.sum(axis=1, keepdims=True)
-    n_negative = total.sum(axis=1, keepdims=True) - n_positive
-
-    # Candidate j calls everything up to level j negative. It counts only if level j and some higher one were drawn.
-    true_positive = n_positive - positives.cumsum(axis=1)
-    true_negative = (total - positives).cumsum(axis=1)
-    above = np.flip(np.minimum.accumulate(np.flip(np.where(total > 0, np.arange(len(levels)), len(levels)), 1), 1), 1)
-    following = np.concatenate([above[:, 1:], np.full((len(total), 1), len(levels))], axis=1)  # next drawn level
-    able = (total > 0) & (following < len(levels)) & (n_positive > 0) & (n_negative > 0)
-    radix = float(total.sum(axis=1).max(initial=0)) + 1  # both keys are integers, so one float64 orders them
-    if rule.kind == "youden":
-        gain = true_positive * n_negative - (n_negative - true_negative) * n_positive
-        able &= gain > 0
-        key = gain * radix + true_positive
-    else:
-        if rule.target is None:
-            raise ValueError(f"rule '{rule.name}' has no target")
-        own, size, other = (
-            (true_positive, n_positive, true_negative)
-            if rule.kind == "sensitivity"
-            else (true_negative, n_negative, true_positive)
-        )
-        with np.errstate(invalid="ignore"):
-            able &= (own / size >= rule.target) & (other > 0)
-        key = other * radix + own
-    key = np.where(able, key, -1.0)
-    best = key.argmax(axis=1)
-    found = np.take_along_axis(key, best[:, None], 1)[:, 0] >= 0
-    below = levels[best]
-    over = levels[np.minimum(np.take_along_axis(following, best[:, None], 1)[:, 0], len(levels) - 1)]
-    middle = below / 2 + over / 2
-    return np.where(found, np.where((below < middle) & (middle <= over), middle, over), np.nan)
 
 
 def draw_procedure(
@@ -127,7 +74,7 @@ def draw_procedure(
             true_positive, false_positive, missing = np.zeros(size), np.zeros(size), np.zeros(size, dtype=bool)
             for fold, counts, own in zip(folds, choosing, at, strict=True):
                 rows = chooser[fold]
-                threshold = resampled_thresholds(rows.label == k, rows.prob[:, k], counts, rule)
+                threshold = chosen_thresholds(rows.label == k, rows.prob[:, k], counts, rule)
                 missing |= np.isnan(threshold)
                 called = tested[:, own] * (score[own] >= threshold[:, None])
                 true_positive += called @ positive[own]

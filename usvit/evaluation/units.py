@@ -122,7 +122,7 @@ def units_of(table: pd.DataFrame, settings: UnitSettings, positive: str) -> tupl
     if settings.pooling == "attention":
         pooled = _attended(rows, prob, start)
     else:
-        pooled = _pooled(prob, start, size, settings.pooling, k)
+        pooled = pooled_prob(prob, start, settings.pooling, k)
 
     ranked = [positive, *(name for name in classes if name != positive)]
     rank = pd.Index(ranked).get_indexer_for(pd.Index(rows["label"])).astype(np.int64)
@@ -194,11 +194,22 @@ def _refuse_several_models(test: pd.DataFrame, unit: Unit) -> None:
         )
 
 
-def _pooled(prob: NDArray[np.float64], start: Index, size: Index, pooling: str, k: int) -> NDArray[np.float64]:
-    """Return the (m, K) probabilities of the units; the rows of each are sorted by the probability of class ``k``.
+def pooled_prob(prob: NDArray[np.float64], start: Index, pooling: str, k: int) -> NDArray[np.float64]:
+    """Pool the probabilities of the images of units by a rule without parameters.
 
     Source of noisy-or: Pearl (1988), Probabilistic Reasoning in Intelligent Systems, section 4.3.2.
+
+    Args:
+        prob: (n, K) in [0, 1], n >= 1; the images of a unit follow each other, the highest probability of class ``k``
+            first.
+        start: (m,) position of the first image of each unit.
+        pooling: ``mean``, ``max``, ``top-K`` or ``noisy-or``.
+        k: index of the positive class.
+
+    Returns:
+        (m, K) probabilities of the units; those of a single image are its own.
     """
+    size = np.diff(np.append(start, len(prob)))
     if pooling == "noisy-or":
         rest = np.multiply.reduceat(1 - prob[:, k], start)  # (m,)
         others = np.delete(np.arange(prob.shape[1]), k)

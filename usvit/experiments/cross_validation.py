@@ -67,6 +67,7 @@ from usvit.training import (
     WeightedCrossEntropy,
     fit_logistic_head,
     predict,
+    recompute_statistics,
     seed_everything,
     torch_threads,
 )
@@ -241,7 +242,15 @@ def _run_fold(
     def outputs_of(wrapped: Any, which: NDArray[np.int64]) -> NetworkOutputs:
         return predict(wrapped, fabric, subject.prepare, eval_batches(subject.store, which, _eval_size(setup)))
 
-    validation = Validation(loss_fn, units, at["val"], lambda wrapped: outputs_of(wrapped, at["val"]))
+    def validated(wrapped: Any) -> NetworkOutputs:
+        if config.train.batch_norm == "recomputed":
+            size, seed = _eval_size(setup), derive_seed(config.seed, "statistics", fold)
+            order = np.random.default_rng(seed).permutation(at["train"])
+            whole = order[: len(order) // size * size] if len(order) > size else order  # batches of one size
+            recompute_statistics(wrapped, fabric, subject.prepare, eval_batches(subject.store, whole, size))
+        return outputs_of(wrapped, at["val"])
+
+    validation = Validation(loss_fn, units, at["val"], validated)
     # Checkpoints hold the state of the random generators, so that a resumed training draws the same dropout masks.
     seed_everything(config.seed, "train", fold)
     checkpoint = folder / "state.pt"
@@ -286,7 +295,7 @@ def _run_fold(
         raise UsvitError("The trained model's outputs are not finite. Use --precision fp32 or a lower optim.lr.")
     splits = ["val"] * len(at["val"]) + ["test"] * len(at["test"])
     repeat = repeat_of(setup.folds, fold) if setup.n_repeats > 1 else None
-    scores = None if attention is None else view_scores(attention, outputs)[: len(which)]
+    scores = None if attention is None else view_scores(attention, outputs, units.codes[which])
     table = evaluation.predictions_table(
         rows.iloc[which], logits, classes=setup.classes, fold=fold, part=splits, repeat=repeat, view_score=scores
     )

@@ -104,7 +104,9 @@ class TrainingUnits:
             return logits, self.image_targets[at]
         module = getattr(wrapped, "module", wrapped)
         assert isinstance(module, WithViewAttention)
-        pooled, _ = pooled_views(logits, _scores(module.attention, outputs), torch.from_numpy(self.codes[at]))
+        pooled, _ = pooled_views(
+            logits, _scores(module.attention, outputs, self.codes[at]), torch.from_numpy(self.codes[at])
+        )
         return pooled, self.unit_targets[self._first(at)]
 
     def task(
@@ -124,7 +126,8 @@ class TrainingUnits:
             return ClassificationTask(subject.module, loss_fn, subject.prepare)
         features = _features(outputs_of(subject.module, np.arange(1)))
         on_features = isinstance(subject.module, HeadOnFeatures)
-        module = WithViewAttention(subject.module, features.shape[1], on_features=on_features)
+        layers = self.loss.attention_layers
+        module = WithViewAttention(subject.module, features.shape[1], on_features=on_features, layers=layers)
         return ViewsTask(module, loss_fn, subject.prepare)
 
     def attention(
@@ -162,6 +165,7 @@ class TrainingUnits:
             self.codes[at],
             class_weights.cpu(),
             seed,
+            self.loss.attention_layers,
         )
 
     def _first(self, at: Rows) -> Rows:
@@ -174,19 +178,30 @@ def write_attention(folder: Path, attention: ViewAttention, loss: LossConfig) ->
     content = save({name: tensor.cpu().contiguous() for name, tensor in attention.state_dict().items()})
     write_bytes(folder / ATTENTION_FILE, content)
     return AttentionRecord(
-        file=ATTENTION_FILE, sha256=hashlib.sha256(content).hexdigest(), unit=loss.vote, fitted=loss.attention
+        file=ATTENTION_FILE,
+        sha256=hashlib.sha256(content).hexdigest(),
+        unit=loss.vote,
+        fitted=loss.attention,
+        layers=loss.attention_layers or None,
     )
 
 
-def view_scores(attention: ViewAttention, outputs: NetworkOutputs) -> NDArray[np.float64]:
-    """Return the (n,) score of each image, whose softmax over the views of a unit is its weight."""
-    return _scores(attention, outputs).double().numpy()
+def view_scores(attention: ViewAttention, outputs: NetworkOutputs, codes: Rows) -> NDArray[np.float64]:
+    """Return the score of each of the first n images, whose softmax over the views of a unit is its weight.
+
+    Args:
+        attention: the attention.
+        outputs: the outputs of n or more images.
+        codes: (n,) number of the unit of each image.
+    """
+    return _scores(attention, outputs, codes).double().numpy()
 
 
 @torch.no_grad()
-def _scores(attention: ViewAttention, outputs: NetworkOutputs) -> torch.Tensor:
+def _scores(attention: ViewAttention, outputs: NetworkOutputs, codes: Rows) -> torch.Tensor:
     device = next(attention.parameters()).device
-    return attention(torch.from_numpy(_features(outputs)).to(device)).cpu()
+    features = torch.from_numpy(_features(outputs)[: len(codes)]).to(device)
+    return attention(features, torch.from_numpy(codes)).cpu()
 
 
 def _features(outputs: NetworkOutputs) -> NDArray[np.float32]:

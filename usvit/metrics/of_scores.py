@@ -1,5 +1,6 @@
 """The public statistics of scores and probabilities: arrays in, an ``Estimate`` out, as in ``of_decisions``."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,12 +8,12 @@ from numpy.typing import ArrayLike
 
 from usvit.estimate import Estimate
 from usvit.metrics.calibration_statistics import LOWEST_PROB, N_BINS, calibration_line, log_odds, reliability
-from usvit.metrics.checks import check_positive, groups_or_images
+from usvit.metrics.checks import check_positive, check_score, groups_or_images
 from usvit.metrics.clustered import clustered_auc, clustered_difference
 from usvit.metrics.intervals import undefined
 from usvit.metrics.of_decisions import figures_of
 from usvit.metrics.proportions import check_binary, clustered_share
-from usvit.metrics.threshold_choice import Rule, choose_threshold, outcome
+from usvit.metrics.threshold_choice import outcome
 
 _IN_SAMPLE = "the threshold was chosen on these same images, so that the value is better than on new images"
 
@@ -94,8 +95,9 @@ def sensitivity_at(
 ) -> Estimate:
     """Compute the sensitivity at the threshold that reaches a target specificity on the same images.
 
-    The threshold is chosen on the images that it is judged on, so the value is too good for new images, and the
-    ``warning`` says so. To judge a threshold fairly, choose it on other images and use ``sensitivity``.
+    The value is a point of the ROC curve. The threshold is chosen on the images that it is judged on, so the value is
+    too good for new images, and the ``warning`` says so. To judge a threshold fairly, choose it on other images
+    (``choose_threshold``) and use ``sensitivity``.
 
     Args:
         y_true: (n,) bool or 0/1, 1 for positive; n >= 1.
@@ -104,18 +106,16 @@ def sensitivity_at(
         groups: (n,) int or str, the patient of each image; None if all images are independent.
 
     Returns:
-        A value in [0, 1]; undefined if no threshold reaches the target. The interval takes the threshold as given.
+        A value in [0, 1]; undefined if a class is absent. The interval takes the threshold as given.
 
     Raises:
         ValueError: as ``auc``, or the target lies outside (0, 1].
-
-    Source: Robin et al. (2011), BMC Bioinformatics 12:77 (thresholds half-way between scores).
 
     Example:
         >>> sensitivity_at([0, 0, 0, 1, 1], [0.1, 0.2, 0.7, 0.6, 0.9], specificity=1.0).value
         0.5
     """
-    return _at_target(y_true, y_score, Rule("specificity", specificity), "sensitivity", groups)
+    return _at_target(y_true, y_score, specificity, "specificity", "sensitivity", groups)
 
 
 def specificity_at(
@@ -141,7 +141,7 @@ def specificity_at(
         >>> specificity_at([0, 0, 0, 0, 1, 1], [0.1, 0.2, 0.3, 0.7, 0.6, 0.9], sensitivity=1.0).value
         0.75
     """
-    return _at_target(y_true, y_score, Rule("sensitivity", sensitivity), "specificity", groups)
+    return _at_target(y_true, y_score, sensitivity, "sensitivity", "specificity", groups)
 
 
 def brier(y_true: ArrayLike, y_prob: ArrayLike, groups: ArrayLike | None = None) -> Estimate:
@@ -207,12 +207,20 @@ def calibration(
     )
 
 
-def _at_target(y_true: ArrayLike, y_score: ArrayLike, rule: Rule, name: str, groups: ArrayLike | None) -> Estimate:
+def _at_target(
+    y_true: ArrayLike, y_score: ArrayLike, target: float, of: str, name: str, groups: ArrayLike | None
+) -> Estimate:
+    """Read the figure ``name`` from the ROC curve where the figure ``of`` reaches its target."""
     reference = check_positive(y_true)
-    own = np.asarray(groups_or_images(groups, reference))
-    choice = choose_threshold(reference, y_score, rule)
-    if choice.threshold is None:
-        return undefined(choice.reason or "", len(np.unique(own)))
-    called = np.asarray(y_score, dtype=np.float64) >= choice.threshold
-    found: Estimate = getattr(outcome(reference, called, own, interval=clustered_share), name)
+    score = check_score(y_score, len(reference))
+    if not 0 < target <= 1:
+        raise ValueError(f"a target {of} must be above 0 and at most 1, not {target}")
+    group = np.asarray(groups_or_images(groups, reference))
+    if reference.all() or not reference.any():
+        missing = "negative" if reference.any() else "positive"
+        return undefined(f"no {missing} image to choose a threshold on", len(np.unique(group)))
+    own = np.sort(score[reference] if of == "sensitivity" else -score[~reference])[::-1]
+    limit = own[math.ceil(target * len(own) - 1e-9) - 1]
+    called = score >= limit if of == "sensitivity" else score > -limit
+    found: Estimate = getattr(outcome(reference, called, group, interval=clustered_share), name)
     return found.with_warning(_IN_SAMPLE)

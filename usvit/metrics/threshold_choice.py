@@ -21,8 +21,8 @@ class Rule:
     """A rule by which a threshold is chosen.
 
     Attributes:
-        kind: "sensitivity" or "specificity" (at least ``target``, and then the other as high as possible), "youden"
-            (sensitivity + specificity - 1 as high as possible) or "fixed" (``target``).
+        kind: "sensitivity" or "specificity" (at least ``target`` on the images that choose, and nearest to it on new
+            ones), "youden" (sensitivity + specificity - 1 as high as possible) or "fixed" (``target``).
         target: in (0, 1] for the first two, any finite number for "fixed", None for "youden".
 
     Raises:
@@ -66,12 +66,18 @@ class Choice:
 
 
 def choose_threshold(positive: ArrayLike, score: ArrayLike, rule: Rule) -> Choice:
-    """Choose the threshold of a rule on one set of images.
+    """Choose the threshold of a rule on one set of images, for new images.
 
     The threshold is half-way between two neighbouring scores, as in pROC, so that the last bit of a score, which
-    differs between devices, has no effect. Several thresholds may satisfy a rule: for a target, the one with the best
-    other figure is chosen, then the best of the target's own figure; for Youden, the most sensitive. The comparison
-    uses integer counts.
+    differs between devices, has no effect. For Youden it is the most sensitive one of those with the highest index.
+
+    A target is reached on the images that choose, and, unless they are too few, on average on new ones. The k lowest
+    scores of n positive images divide the distribution of positive images into shares of 1 / (n + 1) on average, not
+    of 1 / n, so that a threshold just below score k + 1 misses a share (k + 1) / (n + 1) of new ones. Between two
+    scores of the class, the share is taken to grow with the number of images of the other class below the threshold.
+    Of the thresholds that reach the target, the one whose share is nearest to 1 - ``target`` is chosen. With fewer than
+    1 / (1 - ``target``) images of the class, it is the one with the best other figure that misses no image, and new
+    images can attain less than the target.
 
     Args:
         positive: (n,) bool.
@@ -85,45 +91,95 @@ def choose_threshold(positive: ArrayLike, score: ArrayLike, rule: Rule) -> Choic
     Raises:
         ValueError: as ``checks.check_positive`` and ``checks.check_score``.
 
-    Source: Youden (1950), Cancer 3:32; Robin et al. (2011), BMC Bioinformatics 12:77 (half-way thresholds).
+    Source: Youden (1950), Cancer 3:32; Robin et al. (2011), BMC Bioinformatics 12:77 (half-way thresholds); Weibull
+    (1939), as Hyndman & Fan (1996), American Statistician 50:361, definition 6 (shares of 1 / (n + 1)).
     """
     reference = check_positive(positive)
     values = check_score(score, len(reference))
     if rule.kind == "fixed":
         return Choice(rule.target)
-    target = np.nan if rule.target is None else rule.target
-    n_positive = int(reference.sum())
-    n_negative = len(reference) - n_positive
-    if not n_positive or not n_negative:
-        return Choice(None, f"no {'negative' if n_positive else 'positive'} image to choose a threshold on")
+    if reference.all() or not reference.any():
+        return Choice(None, f"no {'negative' if reference.any() else 'positive'} image to choose a threshold on")
+    threshold = float(chosen_thresholds(reference, values, np.ones((1, len(values)), dtype=np.int64), rule)[0])
+    if not np.isnan(threshold):
+        return Choice(threshold)
+    if rule.kind == "youden":
+        return Choice(None, "no threshold separates the classes better than chance")
+    other = "specificity" if rule.kind == "sensitivity" else "sensitivity"
+    return Choice(None, f"{rule.kind} {rule.target:g} is reached only at {other} 0")
 
-    # Candidate j calls the images with the j + 1 lowest distinct scores negative, all others positive. Calling
-    # all images positive, or none, is not a candidate.
-    levels, where = np.unique(values, return_inverse=True)
-    positives = np.bincount(where, weights=reference, minlength=len(levels)).astype(np.int64)
-    total = np.bincount(where, minlength=len(levels))
-    false_negative = positives.cumsum()[:-1]
-    true_negative = (total - positives).cumsum()[:-1]
-    true_positive = n_positive - false_negative
+
+def chosen_thresholds(positive: np.ndarray, score: np.ndarray, counts: np.ndarray, rule: Rule) -> np.ndarray:
+    """Choose the threshold of a rule on B sets of images at once, such as the resamples of a bootstrap.
+
+    Args:
+        positive: (n,) bool.
+        score: (n,) finite float.
+        counts: (B, n) integers >= 0, how often each set contains each image.
+        rule: any rule except a fixed one.
+
+    Returns:
+        (B,) the threshold of ``choose_threshold`` for the repeated images; NaN if there is none.
+    """
+    order = np.argsort(score, kind="stable")
+    levels, first = np.unique(score[order], return_index=True)
+    if len(levels) < 2:
+        return np.full(len(counts), np.nan)
+    drawn = counts[:, order].astype(np.float64)
+    total = np.add.reduceat(drawn, first, axis=1)  # (B, L) images at each score
+    positives = np.add.reduceat(drawn * positive[order], first, axis=1)
+    n_positive = positives.sum(axis=1, keepdims=True)
+    n_negative = total.sum(axis=1, keepdims=True) - n_positive
+
+    # Candidate j calls everything up to level j negative. It counts only if level j and some higher one were drawn:
+    # to call all images positive, or none, is not a candidate.
+    true_positive = n_positive - positives.cumsum(axis=1)
+    true_negative = (total - positives).cumsum(axis=1)
+    above = np.flip(np.minimum.accumulate(np.flip(np.where(total > 0, np.arange(len(levels)), len(levels)), 1), 1), 1)
+    following = np.concatenate([above[:, 1:], np.full((len(total), 1), len(levels))], axis=1)  # next drawn level
+    able = (total > 0) & (following < len(levels)) & (n_positive > 0) & (n_negative > 0)
+    radix = float(total.sum(axis=1).max(initial=0)) + 1  # both keys are integers, so one float64 orders them
     if rule.kind == "youden":
         gain = true_positive * n_negative - (n_negative - true_negative) * n_positive  # J * positives * negatives
-        able, order = gain > 0, (true_positive, gain)
-        none = "no threshold separates the classes better than chance"
-    elif rule.kind == "sensitivity":
-        able = (true_positive / n_positive >= target) & (true_negative > 0)
-        order = (true_positive, true_negative)
-        none = f"sensitivity {target:g} is reached only at specificity 0"
+        able &= gain > 0
+        key = gain * radix + true_positive
     else:
-        able = (true_negative / n_negative >= target) & (true_positive > 0)
-        order = (true_negative, true_positive)
-        none = f"specificity {target:g} is reached only at sensitivity 0"
-    if not able.any():
-        return Choice(None, none)
-    candidates = np.flatnonzero(able)
-    best = int(candidates[np.lexsort([key[candidates] for key in order])[-1]])  # the last key has priority
-    below, above = float(levels[best]), float(levels[best + 1])
-    middle = below / 2 + above / 2
-    return Choice(middle if below < middle <= above else above)
+        if rule.target is None:
+            raise ValueError(f"rule '{rule.name}' has no target")
+        own, size, other = (
+            (true_positive, n_positive, true_negative)
+            if rule.kind == "sensitivity"
+            else (true_negative, n_negative, true_positive)
+        )
+        missed = size - own
+        way = slice(None, None, 1 if rule.kind == "sensitivity" else -1)  # along it, ever more of the class are missed
+        place = missed + _place(missed[:, way], other[:, way])[:, way]
+        with np.errstate(invalid="ignore"):
+            able &= (own / size >= rule.target) & (other > 0)
+        distance = np.where(able, np.abs(place - np.maximum((1 - rule.target) * (size + 1), 1)), np.inf)
+        able &= distance < distance.min(axis=1, keepdims=True) + 1e-9
+        key = other * radix + own
+    key = np.where(able, key, -1.0)
+    best = key.argmax(axis=1)
+    found = np.take_along_axis(key, best[:, None], 1)[:, 0] >= 0
+    below = levels[best]
+    over = levels[np.minimum(np.take_along_axis(following, best[:, None], 1)[:, 0], len(levels) - 1)]
+    middle = below / 2 + over / 2
+    return np.where(found, np.where((below < middle) & (middle <= over), middle, over), np.nan)
+
+
+def _place(missed: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the place of each candidate between two neighbouring scores of the class of the target, in (0, 1).
+
+    Args:
+        missed: (B, L) images of the class that a candidate misses, rising along L.
+        other: (B, L) images of the other class that it decides rightly, rising along L.
+    """
+    begins = np.diff(missed, axis=1, prepend=-1.0) > 0
+    ends = np.diff(missed, axis=1, append=np.inf) > 0
+    lowest = np.maximum.accumulate(np.where(begins, other, -1.0), axis=1)
+    highest = np.flip(np.minimum.accumulate(np.flip(np.where(ends, other, np.inf), 1), 1), 1)
+    return (other - lowest + 0.5) / (highest - lowest + 1)
 
 
 def outcome(

@@ -20,10 +20,19 @@ from usvit.files import write_json
 from usvit.models.build import build_model, count_parameters
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import Weights
-from usvit.models.zoo import ZOO
+from usvit.models.zoo import ZOO, find_model
 from usvit.plain_data import Json
 
 COUNTS = Path(__file__).parent / "zoo" / "counts.json"
+OUTSIDE_THE_ZOO = (
+    *("timm:resnet18", "timm:resnext50_32x4d", "timm:resnext50d_32x4d"),
+    *("timm:regnety_040", "timm:regnety_080", "timm:regnety_120"),
+    *(f"patchconvnet_{size}_bn" for size in ("s20", "s36", "s120", "b36", "b60", "b120")),
+    *("timm:pit_s_224", "timm:pit_b_224", "timm:tnt_s_patch16_224", "timm:tnt_b_patch16_224"),
+    *("timm:convit_small", "timm:convit_base"),
+    *("timm:swin_small_patch4_window7_224", "timm:swin_base_patch4_window7_224"),
+)
+"""Networks of the shipped studies that ``usvit models list`` does not list; counting them takes ten seconds."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ def _count_zoo() -> Json:
     The number of parameters depends on the image size if positions, or ResMLP's maps over patches, are learned.
     """
     counts = {}
-    for spec in ZOO.values():
+    for spec in (*ZOO.values(), *map(find_model, OUTSIDE_THE_ZOO)):
         by_size = {size: count(spec, size) for size in sizes(spec)}
         counts[spec.name] = {str(size): [one.params, one.macs] for size, one in by_size.items()}
     weights = [one for spec in ZOO.values() for one in spec.weights.values()]

@@ -66,15 +66,24 @@ def set_trainable(model: nn.Module, tune: Tune) -> TuneReport:
     return TuneReport(tune, sum(size for size, trains in sizes if trains), sum(size for size, _ in sizes))
 
 
-def train_mode(model: nn.Module) -> None:
+def train_mode(model: nn.Module, *, fixed_statistics: bool = False) -> None:
     """Set training mode, and evaluation mode for every module whose parameters are all frozen.
 
     Frozen parts then have no dropout and no stochastic depth, and their running statistics do not change. A module
     without parameters has the mode of its parent: the stochastic depth of a block is active while any part of the block
     trains.
+
+    Args:
+        model: The network, or a module that holds it.
+        fixed_statistics: Whether batch normalisation stays in evaluation mode, so that it uses and keeps its running
+            statistics, while its scale and shift are trained.
     """
     model.train()
     _still(model)
+    if fixed_statistics:
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                module.eval()
 
 
 def head_parts(model: nn.Module) -> tuple[nn.Module, ...]:
@@ -119,8 +128,8 @@ def _count_batches_once(model: nn.Module) -> None:
     if not momenta:
         return
 
-    def stand(still: bool) -> None:
-        for module, momentum in momenta.items():
+    def stand(network: nn.Module, still: bool) -> None:
+        for module, momentum in momenta.items() if network.training else ():
             module.momentum = 0.0 if still else momentum
 
     def uncount(module: nn.Module, *_: object) -> None:
@@ -129,8 +138,8 @@ def _count_batches_once(model: nn.Module) -> None:
 
     for module in momenta:
         module.register_forward_hook(uncount, always_call=True)  # also if PyTorch stops the recomputation early
-    model.register_forward_pre_hook(lambda *_: stand(False))
-    model.register_forward_hook(lambda *_: stand(True), always_call=True)
+    model.register_forward_pre_hook(lambda network, *_: stand(network, False))
+    model.register_forward_hook(lambda network, *_: stand(network, True), always_call=True)
 
 
 def _chosen(model: nn.Module, tune: Tune) -> set[str]:

@@ -148,6 +148,7 @@ class AttentionRecord(Record):
     fitted: Name = key(
         "``fitted`` on the outputs of the trained network, or ``trained`` with it.", enum=("fitted", "trained")
     )
+    layers: Count | None = optional("Layers of the transformer before it; absent without one.")
 
 
 class MeasuredRecord(Record):

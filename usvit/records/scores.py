@@ -204,6 +204,10 @@ class UnitPointRecord(Record):
         "decided at the threshold of a single image."
     )
 
+    def column(self, positive: str) -> str:
+        """Return the column of this table with the pooled probability, such as ``top_3_calibrated_malignant``."""
+        return f"{self.pooling.replace('-', '_')}_calibrated_{positive}"
+
 
 class ScoringModelRecord(Record):
     """The networks that scored, and their calibration."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import usvit.documents as doc
 from usvit.data.audit import MEANINGS
-from usvit.records import SummaryRecord
+from usvit.records import SummaryRecord, UnitPointRecord
 from usvit.reports.data_table import DataTable
 from usvit.reports.figures_flow import flow_plot
 from usvit.reports.flow import Flow
@@ -216,10 +216,10 @@ def _groups(summary: SummaryRecord, name: str, table: DataTable) -> doc.Document
     after += " Unusual images are excluded." if _excludes_unusual(summary) else ""
     if without:
         after += f" {plural(without, 'file')} without a {unit} id {'is' if without == 1 else 'are'} not included."
-    decided = {
-        "max": "the highest probability",
-        "attention": "the probability that attention pools from all images, each frame of a loop counting as one",
-    }.get(own.pooling if own else "", "this mean")
+    decided = "this mean"
+    if own and own.pooling != "mean":
+        over = "over all images, each frame of a loop counting as one"
+        decided = "the highest probability" if own.pooling == "max" else f"the {_result(own)} {over}"
     before = "Each file counts once: the mean over files of each file's mean over its frames. "
     said = doc.Paragraph((before, doc.strong(f"The decision is made on {decided}"), after))
     return doc.DocumentSection(name.capitalize(), [said, doc.ScriptTable(name, f"{name}.csv")], name)
@@ -341,10 +341,14 @@ def units_sentence(summary: SummaryRecord) -> str:
             f"studies and patients are decided {single}; the model's own is for {unit.unit}s by {unit.pooling}, which "
             "these tables do not have"
         )
-    other = "studies" if unit.unit == "patient" else "patients"
+    other = {"patient": "studies", "exam": "patients"}.get(unit.unit, "studies and patients")
     stated = "no decision" if unit.threshold is None else f"threshold {unit.threshold:.4f}"
-    pooled = "result of attention" if unit.pooling == "attention" else unit.pooling
-    return f"{unit.decides}: {stated} of the {pooled} ({unit.origin}); {other} {single}"
+    return f"{unit.decides}: {stated} of the {_result(unit)} ({unit.origin}); {other} {single}"
+
+
+def _result(unit: UnitPointRecord) -> str:
+    how = {"mean": "mean", "max": "max", "attention": "result of attention", "noisy-or": "noisy-or"}
+    return how.get(unit.pooling) or f"mean of the {unit.pooling.removeprefix('top-')} highest"
 
 
 def _network(summary: SummaryRecord) -> str:

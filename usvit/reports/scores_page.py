@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from usvit.documents import Figure, html_pieces
 from usvit.errors import UsvitError
 from usvit.files import atomic
-from usvit.records import SummaryRecord, load_record
+from usvit.records import SummaryRecord, UnitPointRecord, load_record
 from usvit.reports.data_table import DataColumn, DataTable, highest, parquet_portions
 from usvit.reports.figures_scores import novelty_plot, probability_plot, quality_plot
 from usvit.reports.flow import flow_of_scores
@@ -87,7 +87,7 @@ def _tables(
     groups = {
         unit: DataTable.of_csv(
             out / f"{unit}.csv",
-            _group_columns(unit, positive, attended_table(summary)),
+            _group_columns(unit, positive, summary.model.unit),
             max_rows,
             sort=f"mean_calibrated_{positive}",
         )
@@ -163,11 +163,12 @@ def _image_columns(positive: str, summary: SummaryRecord, *, with_path: bool) ->
     )
 
 
-def _group_columns(unit: str, positive: str, attended: str | None) -> tuple[DataColumn, ...]:
+def _group_columns(unit: str, positive: str, own: UnitPointRecord | None) -> tuple[DataColumn, ...]:
     ids = {
         "patients": (DataColumn("patient_id", "Patient", "id"), DataColumn("n_studies", "Studies", "count")),
         "studies": (DataColumn("study_id", "Study", "id"), DataColumn("patient_id", "Patient", "id")),
     }[unit]
+    pooled = () if own is None or own.decides != f"{unit}.csv" or own.pooling in ("mean", "max") else (own,)
     return (
         *ids,
         DataColumn("n_files", "Files", "count"),
@@ -176,7 +177,7 @@ def _group_columns(unit: str, positive: str, attended: str | None) -> tuple[Data
         DataColumn("n_unusual", "Frames unusual", "count"),
         DataColumn("decision", "Decision", "decision"),
         DataColumn("abstained", "Abstained"),
-        *((DataColumn(f"attention_calibrated_{positive}", "Attention", "prob"),) if attended == f"{unit}.csv" else ()),
+        *(DataColumn(one.column(positive), one.pooling.capitalize(), "prob") for one in pooled),
         DataColumn(f"mean_calibrated_{positive}", "Mean", "prob"),
         DataColumn(f"max_calibrated_{positive}", "Highest", "prob"),
         DataColumn("max_item_id", "Highest in", "id"),

@@ -37,7 +37,7 @@ from usvit.scoring.ensemble_members import (
     sharing_backbones,
     with_one_calibration,
 )
-from usvit.scoring.items import DECIDES, POOLED, UNIT_IDS, ReadSettings
+from usvit.scoring.items import DECIDES, UNIT_IDS, ReadSettings
 from usvit.scoring.operating_point import (
     ScoringThreshold,
     UnitPoint,
@@ -86,7 +86,7 @@ class Ensemble:
         """Share of each network in the mean; they sum to 1."""
         self._device, self._point = device, point
         self.unit_point = of_unit
-        """The threshold of studies (exams) or patients, if the run chose one."""
+        """The threshold of files, studies (exams), patients or another unit, if the run or the calibration has one."""
         self.torch_device = torch.device(device.type)
         for member in members:
             member.model.to(self.torch_device).eval()
@@ -152,17 +152,27 @@ class Ensemble:
         return self._point.origin
 
     @property
+    def pools(self) -> bool:
+        """Whether the images of a file, study or patient are pooled otherwise than by their mean or highest.
+
+        The mean of the networks' highest is not the highest of their mean, so that several networks pool by ``max``.
+        """
+        own, several = self.unit_point, len(self.members) > 1 and self.calibration is None
+        plain = ("mean",) if several else ("mean", "max")
+        return own is not None and own.pooling not in plain and own.unit in UNIT_IDS
+
+    @property
     def attends(self) -> bool:
         """Whether attention pools the images of a study or patient."""
-        own = self.unit_point
-        return own is not None and own.pooling == "attention" and own.unit in UNIT_IDS
+        return self.pools and self.unit_point is not None and self.unit_point.pooling == "attention"
 
     def view_pooling(self, *, abstain: bool) -> ViewPooling | None:
-        """Return how attention pools the images of a study or patient; None if it does not."""
-        if self.unit_point is None or not self.attends:
+        """Return how the images of a file, study or patient are pooled; None if by their mean or highest."""
+        if self.unit_point is None or not self.pools:
             return None
-        k = self.classes.index(self.positive)
-        return ViewPooling(UNIT_IDS[self.unit_point.unit], self.positive, k, abstain)
+        unit, pooling = UNIT_IDS[self.unit_point.unit], self.unit_point.pooling
+        attentions = tuple(one.attention for one in self.members if one.attention) if self.attends else ()
+        return ViewPooling(unit, self.positive, self.classes.index(self.positive), abstain, pooling, attentions)
 
     @property
     def device_name(self) -> str:
@@ -246,7 +256,7 @@ class Ensemble:
             UsvitError: the output of a network is not finite.
         """
         outputs.wait()
-        probs, calibrated, each, ood, attention = [], [], [], [], []
+        probs, calibrated, each, ood, described = [], [], [], [], []
         k, views = self.classes.index(self.positive), self._views(outputs)
         for fold in self.folds:
             own = [next(views) for _ in fold.members]
@@ -260,18 +270,19 @@ class Ensemble:
                 ood.append(member.ood.of(Observed(seen, outputs.statistics.numpy())))
             if self.attends and member.attention is not None and features is not None:
                 with torch.inference_mode():
-                    attention.append(member.attention(features).double().numpy())
+                    described.append(member.attention.described(features).double().numpy())
         prob = np.mean(probs, axis=0)
+        if self.calibration is not None:
+            calibrated = [self.calibration.scaled(prob)]
         middle = np.median(ood, axis=0) if ood else np.full(len(prob), np.nan)
         return Scores(
             prob=prob,
-            calibrated=np.stack([one[:, k] for one in calibrated]).mean(axis=0)
-            if self.calibration is None
-            else self.calibration.scaled(prob)[:, k],
+            calibrated=np.stack([one[:, k] for one in calibrated]).mean(axis=0),
             spread=_spread(np.stack(each), self.shares),
             ood=middle,
             unusual=middle > 1,
-            views=(np.stack(attention, axis=1), np.stack(calibrated, axis=1)) if self.attends else None,
+            views=np.stack(calibrated, axis=1) if self.pools else None,
+            described=np.stack(described, axis=1) if described else None,
         )
 
     def record(self) -> ScoringModelRecord:
@@ -302,7 +313,7 @@ class Ensemble:
                 pooling=self.unit_point.pooling,
                 threshold=self.unit_point.point.threshold,
                 origin=self.unit_point.point.origin,
-                decides=DECIDES.get(self.unit_point.unit) if self.unit_point.pooling in POOLED else None,
+                decides=DECIDES.get(self.unit_point.unit),
             ),
             novelty=self._novelty(),
             seen=self._record_of_seen(),

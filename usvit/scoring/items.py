@@ -195,7 +195,8 @@ DESCRIPTION = "copy_description"
 VIEW_WEIGHT = "view_weight"
 """Share of an image in the result of its study or patient."""
 VIEWS = "views"
-"""Additional key of a row: ``score`` (M) and calibrated ``prob`` (M, K) of its image by each network."""
+"""Additional key of a row: calibrated ``prob`` (M, K) of its image by each network, and what attention needs of it,
+``described`` (M, E)."""
 COPY_COLUMNS = ("item_id", "frame", "pixel_sha256", DESCRIPTION)
 """Columns of ``copies.parquet``, which holds the descriptions as bytes."""
 PRIVATE_COLUMNS = ("path", "sop_instance_uid", "study_instance_uid", "original_patient_id", "device", "study_date")
@@ -206,9 +207,7 @@ ADDED_COLUMNS = (*IMAGE_COLUMNS, "study_date")
 FAILURE_COLUMNS = ("item_id", "path", "frame", "code", "reason")
 """``path`` is empty without ``--keep-ids``."""
 
-DECIDES = {"exam": "studies.csv", "patient": "patients.csv"}
+DECIDES = {"file": "files.csv", "exam": "studies.csv", "patient": "patients.csv"}
 """Unit of a threshold -> table whose rows it decides."""
-UNIT_IDS = {"exam": "study_id", "patient": "patient_id"}
+UNIT_IDS = {"file": "item_id", "exam": "study_id", "patient": "patient_id"}
 """Unit of a threshold -> column of ``scores.csv`` that names it."""
-POOLED = ("mean", "max", "attention")
-"""Rules of pooling whose result these tables have."""

@@ -21,7 +21,7 @@ from usvit.scoring.audit_log import audited
 from usvit.scoring.dicom_out.production import make_products
 from usvit.scoring.discovery.inputs import discover
 from usvit.scoring.engines import ModelChoice, Reading, score_here, score_on_ray
-from usvit.scoring.items import FAILURES, Failure, ScoringItem
+from usvit.scoring.items import DECIDES, FAILURES, Failure, ScoringItem
 from usvit.scoring.job_directory import open_folder
 from usvit.scoring.journal import PENDING, SCORED, Batch, Journal, open_journal
 from usvit.scoring.link_table import Linked, ScoredHashes
@@ -108,6 +108,14 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
         ),
     )
     ensemble = choice.load()
+    if (own := ensemble.unit_point) is not None and own.unit not in DECIDES:
+        other = f"for {own.unit}s, run usvit evaluate SCORES --labels FILE --unit {own.unit} --pooling {own.pooling}"
+        if own.pooling == "attention":
+            other = "for a result by attention, train with --unit exam or --unit patient"
+        logger.warning(
+            f"The model's threshold is for {own.unit}s by {own.pooling}, of which usvit score has no table. Studies "
+            f"and patients are decided by the mean of their images, at the threshold of a single image; {other}."
+        )
     zone = None
     if settings.abstain_at is not None:
         zone = zone_of(settings.abstain_at, ensemble.threshold, ensemble.calibration, ensemble.positive)
@@ -144,7 +152,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
                 describer = Describer(ensemble, pseudonyms, settings.keep_ids, settings.abstain, zone)
                 _score_all(request, reading, choice, describer, journal, progress)
                 pooling = ensemble.view_pooling(abstain=settings.abstain)
-                attended = None if pooling is None else journal.pool(pooling.unit_id, pooling.pool)
+                pooled = None if pooling is None else journal.pool(pooling.unit_id, pooling.pool)
                 if settings.products:
                     make_products(
                         journal,
@@ -158,7 +166,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
                         started=folder.started,
                         progress=progress,
                     )
-                write_results(settings, folder, journal, ensemble, zone, attended)
+                write_results(settings, folder, journal, ensemble, zone, pooled)
             finally:
                 journal.close()
             folder.finish()

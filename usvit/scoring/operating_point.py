@@ -82,9 +82,11 @@ def of_calibration(fit: LocalCalibration, rule: Rule) -> ScoringThreshold:
 
 def units_of_calibration(fit: LocalCalibration, rule: Rule) -> UnitPoint | None:
     """Return the threshold of the unit that a calibration was fitted for; None if it has none."""
-    if fit.of_units is None or rule.kind == "fixed":
+    if fit.of_units is None:
         return None
     units = fit.of_units.units
+    if rule.kind == "fixed":
+        return _fixed_of_unit(units.unit, units.pooling, rule)
     point = _of_fit(fit.of_units.thresholds, rule, f"{units.n_units} local {units.unit}s of {fit.n_groups} groups")
     return UnitPoint(units.unit, units.pooling, point)
 
@@ -122,8 +124,7 @@ def of_unit(
 ) -> UnitPoint | None:
     """Return the threshold of the unit of a run, or of an ensemble of runs; None if it has none.
 
-    That of several networks is chosen as in ``of_run``, on units instead of images. A threshold that is a number holds
-    for every row, so that it is a unit's own only if attention pools it.
+    That of several networks is chosen as in ``of_run``, on units instead of images.
     """
     stated = [model.of_units for model in models]
     first = stated[0]
@@ -131,7 +132,7 @@ def of_unit(
         return None
     units = settings_of(first.units)
     if rule.kind == "fixed":
-        return UnitPoint(str(units.unit), units.pooling, _fixed(rule)) if units.pooling == "attention" else None
+        return _fixed_of_unit(str(units.unit), units.pooling, rule)
     if len(models) == 1:
         found = {one.rule: one for one in first.thresholds}.get(rule.name)
         absent = f"model.json has no threshold of {units.unit}s for it"
@@ -294,6 +295,11 @@ def _choose(rows: Rows, score: NDArray[np.float64], positive: str, rule: Rule, i
     if not len(rows):
         return _point(Choice(None, "there are no images to choose it on"), rule, images)
     return _point(choose_threshold(rows.label == rows.index(positive), score, rule), rule, images)
+
+
+def _fixed_of_unit(unit: str, pooling: str, rule: Rule) -> UnitPoint | None:
+    """Return a threshold that is a number, which holds for every row: it is a unit's own only with its own pooling."""
+    return None if pooling in ("mean", "max") else UnitPoint(unit, pooling, _fixed(rule))
 
 
 def _fixed(rule: Rule) -> ScoringThreshold:

@@ -24,8 +24,11 @@ class Scores:
     unusual: NDArray[np.bool_]
     """(B,) whether ``ood`` is above 1, that is, whether most networks consider the image out of distribution. False
     without an OOD detector."""
-    views: tuple[Float, Float] | None = None
-    """(B, M) attention score and (B, M, K) calibrated probabilities by each network; None if nothing pools them."""
+    views: Float | None = None
+    """(B, M, K) calibrated probabilities by each network, or (B, 1, K) with a calibration; None if ``view_pooling`` has
+    nothing to pool."""
+    described: Float | None = None
+    """(B, M, E) what attention needs of the image by each network (``ViewAttention.described``); None without one."""
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,10 @@ class Describer:
         patient_id = ids.patient(item.patient or facts.patient)
         views: Row = {}
         if scores.views is not None:
-            score, prob = (values[k].tolist() for values in scores.views)
-            views = {VIEW_WEIGHT: None, VIEWS: {"score": score, "prob": prob}}
+            views[VIEWS] = {"prob": scores.views[k].tolist()}
+        if scores.described is not None:
+            views[VIEW_WEIGHT] = None
+            views[VIEWS]["described"] = scores.described[k].tolist()
         private = {
             "path": item.name,
             "sop_instance_uid": facts.instance,

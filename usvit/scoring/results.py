@@ -43,9 +43,9 @@ def write_results(
     journal: Journal,
     ensemble: Ensemble,
     zone: AbstentionZone | None,
-    attended: Mapping[str, float | None] | None,
+    pooled: Mapping[str, float | None] | None,
 ) -> None:
-    """Write tables, summary and page from the journal; ``attended``: see ``write_tables``."""
+    """Write tables, summary and page from the journal; ``pooled``: see ``write_tables``."""
     logger.info("Writing tables.")
     rows = [one | {"reason": PRODUCT_FAILURES.get(one["error"], "")} for one in journal.products()]
     if settings.products:
@@ -74,7 +74,7 @@ def write_results(
         abstain=settings.abstain,
         zone=zone,
         sides=journal.has_sides(),
-        attended=attended,
+        pooled=pooled,
     )
     if settings.thumbnails and (n_without := journal.without_thumbnail()):
         logger.info(

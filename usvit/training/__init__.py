@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from usvit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .batch_norm import recompute_statistics as recompute_statistics
     from .checkpoint import CheckpointManager as CheckpointManager
     from .device import Device as Device
     from .device import check_compiler as check_compiler

@@ -3,7 +3,6 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -32,7 +31,6 @@ def logistic_coefficients(
     n_classes: int,
     l2: float,
     weights: Floats | None = None,
-    solver: Literal["lbfgs", "newton-cholesky"] = "lbfgs",
 ) -> tuple[Floats, Floats, bool]:
     """Minimise the weighted mean cross-entropy + l2 / 2 ||W||^2; the bias is not regularised.
 
@@ -42,13 +40,12 @@ def logistic_coefficients(
         n_classes: K >= 2. With two, W is the weight of the logit of the second; the logit of the first is 0.
         l2: Strength of the regularisation, > 0.
         weights: (n,) weights of the images; None for equal ones.
-        solver: scikit-learn's. Newton's method takes few steps where the scales of the features differ much.
 
     Returns:
         W (D, K), the bias (K,), and whether the solver converged.
     """
     total = len(x) if weights is None else float(weights.sum())
-    model = LogisticRegression(C=1 / (l2 * total), max_iter=_ITERATIONS, tol=1e-6, solver=solver)
+    model = LogisticRegression(C=1 / (l2 * total), max_iter=_ITERATIONS, tol=1e-6)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(x, targets, sample_weight=weights)
@@ -106,7 +103,7 @@ def fit_logistic_head(
         norm.running_mean, norm.running_var = torch.from_numpy(mean).float(), torch.from_numpy(std**2).float()
     best, history, chosen = EarlyStopping(stopping), [], None
     for step, l2 in enumerate(strengths, start=1):
-        own, bias, _ = logistic_coefficients(spanned, targets, linear.out_features, l2, weights, "newton-cholesky")
+        own, bias, _ = logistic_coefficients(spanned, targets, linear.out_features, l2, weights)
         state = _as_tensors(back @ own, bias, None if norm is not None else (mean, scale))
         linear.load_state_dict(state)
         figures = evaluate()

@@ -130,7 +130,7 @@ class ViewsTask(ClassificationTask):
         return self._loss_fn.batch_weight(targets.to(self._loss_fn.class_weights.device, non_blocking=True))
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
-        logits, scores = module(self._prepare(portion["images"]))
+        logits, scores = module(self._prepare(portion["images"]), portion["units"])
         pooled, _ = pooled_views(logits, scores, portion["units"])
         return self._loss_fn(pooled, _unit_targets(portion["targets"], portion["units"]))
 

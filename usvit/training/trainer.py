@@ -131,7 +131,7 @@ class Trainer:
         try:
             with stop_requests() as stop, lost_processes(lambda: self.checkpoints.saved_step, batches):
                 if self.state.step < self.steps and not self.state.best.should_stop:
-                    train_mode(self.wrapped)
+                    self._train_mode()
                     self._tick = time.monotonic()
                     for batch in batches:
                         self._save_or_stop(stop)
@@ -177,6 +177,9 @@ class Trainer:
 
     def _optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
         return make_optimizer(module, self.optim)
+
+    def _train_mode(self) -> None:
+        train_mode(self.wrapped, fixed_statistics=self.train.batch_norm == "frozen")
 
     def _resume(self) -> None:
         self.checkpoints.restore(self.state)
@@ -249,7 +252,7 @@ class Trainer:
         if at_evaluation:
             self._refresh_average()
             self.evaluator.run(state, row, speed, self.checkpoints.saved_step)
-            train_mode(self.wrapped)
+            self._train_mode()
         self._progress.update(step, _note(speed, state.history))
         self._tick = time.monotonic()
 

@@ -37,8 +37,8 @@ def _pooled_loss(
         () float32, in nats.
     """
     assert outputs.features is not None
-    scores = attention(torch.from_numpy(outputs.features))
-    pooled, _ = pooled_views(torch.from_numpy(outputs.logits), scores, torch.from_numpy(units))
+    own = torch.from_numpy(units)
+    pooled, _ = pooled_views(torch.from_numpy(outputs.logits), attention(torch.from_numpy(outputs.features), own), own)
     first = np.unique(units, return_index=True)[1]
     return nn.functional.cross_entropy(pooled, torch.from_numpy(targets[first]), class_weights)
 
@@ -52,6 +52,7 @@ def fit_view_attention(
     val_units: NDArray[np.int64],
     class_weights: torch.Tensor,
     seed: int,
+    layers: int = 0,
 ) -> ViewAttention:
     """Fit attention on the outputs of a network that stays as it is.
 
@@ -64,11 +65,12 @@ def fit_view_attention(
         validation, val_targets, val_units: the same of the inner validation images.
         class_weights: (K,) weight of each class.
         seed: seed of the first weights.
+        layers: as for ``ViewAttention``.
     """
     assert train.features is not None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        attention = ViewAttention(train.features.shape[1])
+        attention = ViewAttention(train.features.shape[1], layers=layers)
     optimizer = torch.optim.AdamW(attention.parameters(), lr=_LR, weight_decay=_WEIGHT_DECAY)
     best, kept, waited = float("inf"), copy.deepcopy(attention.state_dict()), 0
     for step in range(_STEPS + 1):

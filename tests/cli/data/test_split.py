@@ -61,10 +61,9 @@ def test_a_split_by_image_is_loudly_marked(usvit, tmp_path, small_phantom):
 
 
 @pytest.mark.slow
-def test_weights_are_never_tested_on_what_they_have_seen(usvit, tmp_path, small_phantom):
+def test_weights_are_never_tested_on_what_they_have_seen(usvit, tmp_path, small_phantom, tiny_run):
     cv = ("cv", "--dataset", "phantom", "--data-root", small_phantom, *TINY, "--out")
-    assert usvit(*cv, tmp_path / "first").code == 0
-    weights = tmp_path / "first" / "fold-0" / "model.safetensors"
+    weights = tiny_run / "fold-0" / "model.safetensors"
     answer = usvit(*cv, tmp_path / "second", "--weights", weights)
     assert answer.code == 2
     assert "has seen images of" in answer.err
@@ -73,14 +72,14 @@ def test_weights_are_never_tested_on_what_they_have_seen(usvit, tmp_path, small_
 
 
 @pytest.mark.slow
-def test_weights_hand_on_what_they_have_seen(usvit, tmp_path, small_phantom):
+@pytest.mark.usefixtures("without_report")
+def test_weights_hand_on_what_they_have_seen(usvit, tmp_path, tiny_run):
     cv = ("cv", "--dataset", "phantom", *TINY, "--set", "split.folds=3", "--out")
-    assert usvit(*cv, tmp_path / "first", "--data-root", small_phantom).code == 0
     assert usvit("data", "phantom", "--out", tmp_path / "new", "--n", 48, "--size", 64, "--seed", 9).code == 0
-    weights = tmp_path / "first" / "fold-0" / "model.safetensors"
+    weights = tiny_run / "fold-0" / "model.safetensors"
     answer = usvit(*cv, tmp_path / "second", "--data-root", tmp_path / "new", "--weights", weights)
     assert answer.code == 0, answer.err
-    first, second = (json.loads((tmp_path / run / "fold-0/model.json").read_text()) for run in ("first", "second"))
+    first, second = (json.loads((run / "fold-0/model.json").read_text()) for run in (tiny_run, tmp_path / "second"))
     assert second["seen_sha256"]["upstream"] == sorted({*first["seen_sha256"]["train"], *first["seen_sha256"]["val"]})
 
 

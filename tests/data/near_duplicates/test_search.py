@@ -20,12 +20,12 @@ from tests.data.near_duplicates.planting import (
     screenshot,
     squeezed_dual,
 )
+from tests.descriptions import described
 from usvit.data.io.decoding import read_image
 from usvit.data.io.types import UInt8
 from usvit.data.near_duplicates import (
     ENOUGH_NEAR_DUPLICATES,
     MIN_SIMILARITY,
-    Description,
     NearDuplicate,
     clusters,
     describe,
@@ -53,17 +53,6 @@ def phantom(tmp_path_factory) -> pd.DataFrame:
 def originals(phantom: pd.DataFrame) -> list[UInt8]:
     """One image of each patient."""
     return phantom.drop_duplicates("patient_id").pixels.tolist()
-
-
-_DESCRIBED: dict[tuple[tuple[int, ...], bytes], Description] = {}
-
-
-def described(image: UInt8) -> Description:
-    """Describe an image once, since the originals are in most tests."""
-    key = image.shape, image.tobytes()
-    if key not in _DESCRIBED:
-        _DESCRIBED[key] = describe(image)
-    return _DESCRIBED[key]
 
 
 def copies_of(images: list[UInt8]) -> list[NearDuplicate]:

@@ -10,14 +10,14 @@ from usvit.files import sha256_of_file
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_a_run_fold_by_fold_and_not_over_other_folds(usvit, tmp_path, small_phantom):
+@pytest.mark.usefixtures("without_report")
+def test_a_run_goes_on_from_a_run_fold_by_fold_and_not_over_other_folds(usvit, tmp_path, small_phantom, tiny_run):
     cv = ("cv", "--dataset", "phantom", "--data-root", small_phantom, *TINY)
-    first, second = tmp_path / "first", tmp_path / "second"
-    assert usvit(*cv, "--out", first).code == 0
+    first, second = tiny_run, tmp_path / "second"
     frozen = ("--set", "optim.lr=1e-9")  # so that the old weights are still to be seen
     answer = usvit(*cv, "--out", second, "--weights", first, *frozen)
     assert answer.code == 0, answer.err
-    assert "Weights first: " in answer.err and "(the head's)" in answer.err
+    assert "Weights tiny-run: " in answer.err and "(the head's)" in answer.err
     files = [first / f"fold-{fold}" / "model.safetensors" for fold in range(3)]
     for fold, file in enumerate(files):
         old, new = load_file(file), load_file(second / f"fold-{fold}" / "model.safetensors")

@@ -156,7 +156,7 @@ def test_a_unit_that_no_image_states_and_units_of_one_class_are_refused(home, tm
         with pytest.raises(UsvitError, match=f"no figures of the unit {unit}.*{says}.*--lesion, --side or --patient"):
             recalibrate(home / "scores", table(home, "here"), out=tmp_path / "c.json", unit=unit)
     images = images_of(2, 2)
-    mixed = LabelledRows(np.ones(2, bool), np.array(["0", "1"], object), lambda score: score[:2])
+    mixed = LabelledRows(np.ones(2, bool), np.array(["0", "1"], object), lambda prob: prob[:2, 1])
     with pytest.raises(UsvitError, match="All 2 labelled units are of class 'malignant'"):
         fit(images, "malignant", mixed, n_resamples=2)
     assert not (tmp_path / "c.json").exists()

@@ -128,10 +128,11 @@ def test_a_long_loop_weighs_no_more_than_a_still(tmp_path):
         ("exam", "max", 0.95, (f"not {POSITIVE}", 0.95), (POSITIVE, THRESHOLD)),
         ("patient", "mean", None, (POSITIVE, THRESHOLD), ("", None)),
         ("lesion", "mean", 0.5, (POSITIVE, THRESHOLD), (POSITIVE, THRESHOLD)),
+        ("file", "mean", 0.95, (POSITIVE, THRESHOLD), (POSITIVE, THRESHOLD)),
     ],
 )
 def test_studies_or_patients_are_decided_at_their_own_threshold(tmp_path, unit, pooling, threshold, studies, patients):
-    decides = {"exam": "studies.csv", "patient": "patients.csv"}.get(unit)
+    decides = {"file": "files.csv", "exam": "studies.csv", "patient": "patients.csv"}.get(unit)
     own = UnitPointRecord(unit=unit, pooling=pooling, threshold=threshold, origin="a run", decides=decides)
     job = replace(JOB, model=JOB.model.model_copy(update={"unit": own}))
     values = [0.9, 0.05, 0.2]  # mean 0.383
@@ -140,13 +141,16 @@ def test_studies_or_patients_are_decided_at_their_own_threshold(tmp_path, unit, 
     for name, (decision, at) in {"studies": studies, "patients": patients}.items():
         found = pd.read_csv(tmp_path / f"{name}.csv", keep_default_na=False).iloc[0]
         assert (found["decision"], found["threshold"]) == (decision, "" if at is None else at)
+    files = pd.read_csv(tmp_path / "files.csv")
+    assert files["threshold"].unique().tolist() == [threshold if unit == "file" else THRESHOLD]
+    assert files["decision"].tolist()[0] == (f"not {POSITIVE}" if unit == "file" else POSITIVE)
 
 
 def test_patients_are_decided_by_what_attention_pools_and_only_they_have_its_column(tmp_path):
     own = UnitPointRecord(unit="patient", pooling="attention", threshold=0.5, origin="a run", decides="patients.csv")
     job = replace(JOB, model=JOB.model.model_copy(update={"unit": own}))
     rows = [row(k, 0, value) | {"view_weight": weight} for k, value, weight in ((0, 0.2, 0.25), (1, 0.6, 0.75))]
-    write(tmp_path, rows, job=job, attended={rows[0]["patient_id"]: 0.55})
+    write(tmp_path, rows, job=job, pooled={rows[0]["patient_id"]: 0.55})
     assert read(tmp_path / "scores.csv")["view_weight"].tolist() == [0.25, 0.75]
     patient, study = (read(tmp_path / f"{name}.csv").iloc[0] for name in ("patients", "studies"))
     column = f"attention_calibrated_{POSITIVE}"

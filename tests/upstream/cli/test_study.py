@@ -62,6 +62,7 @@ def test_the_list_shows_each_table_with_its_estimated_time(usvit):
     assert [one["n_runs"] for one in found] == [18, 4, 5, 5, 6] and all(0 < one["h200_hours"] < 1 for one in found)
 
 
+@pytest.mark.usefixtures("without_report")  # of the runs; those of the studies are made
 def test_all_studies_of_a_paper_share_their_runs(usvit, tmp_path):
     shared = ("--scale", "tiny", "--out", tmp_path / "out", "--cpus", 1, "--device", "cpu")
     answer = usvit("study", "gheflati2022_table1", "gheflati2022_table4", *shared)

@@ -125,7 +125,8 @@ def evaluate_scores(
     if refit is not None:
         prob = refit.scaled(rows[[f"prob_{name}" for name in scored.classes]].to_numpy(np.float64))
         rows[f"calibrated_{scored.positive}"] = prob[:, scored.classes.index(scored.positive)]
-    table, said, unit = predictions_of(rows, scored, settings.unit, settings.pooling, [*labelled.extra, *settings.by])
+    by = [*labelled.extra, *settings.by]
+    table, said, unit = predictions_of(rows, scored, settings.unit, settings.pooling, by, refit)
     found = Predictions(
         folder.absolute().name,
         table,
@@ -141,7 +142,7 @@ def evaluate_scores(
     decided = None
     abstained = (rows["decision"] == "") & (scored.threshold is not None)
     if abstained.any() and not abstained.all():
-        decided = predictions_of(rows[~abstained], scored, settings.unit, settings.pooling, [])[0]
+        decided = predictions_of(rows[~abstained], scored, settings.unit, settings.pooling, [], refit)[0]
     external = External(
         joined_by=labelled.by,
         model_sha256=scored.model_sha256,
@@ -198,8 +199,7 @@ def _frozen_points(scored: ScoredSet, refit: LocalCalibration | None, unit: Unit
         origin = f"local labels: {rows} of {refit.n_groups} groups (usvit recalibrate)"
         return [_FrozenPoint(f"frozen: {one.rule}", origin, one.threshold, one.reason) for one in thresholds]
     threshold, origin = scored.threshold, scored.threshold_origin
-    own = None if scored.summary is None else scored.summary.model.unit
-    if own is not None and _same(own, unit):
+    if (own := scored.unit) is not None and _same(own, unit):
         threshold, origin = own.threshold, own.origin
     if threshold is None:
         why = origin.removeprefix("none:").strip()

@@ -80,11 +80,11 @@ class LabelledRows:
     group: np.ndarray
     """(m,) str; a unit lies in one group."""
     pool: Callable[[np.ndarray], np.ndarray]
-    """Probabilities (n,) of the images -> (m,) of the rows."""
+    """Probabilities (n, K) of the images -> (m,) of the positive class of the rows."""
 
     @classmethod
     def of_images(cls, images: LabelledImages) -> "LabelledRows":
-        return cls(images.reference, images.group, lambda score: score)
+        return cls(images.reference, images.group, lambda prob: prob[:, images.positive])
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,8 @@ def recalibrate(
     units = None
     if unit is not None:
         reference, group = (table["label"] == scored.positive).to_numpy(), table["group_id"].to_numpy(object)
-        units = LabelledRows(reference, group, pooled_by(rows, settings.unit, settings.pooling))
+        pool, k = pooled_by(rows, scored, settings.unit, settings.pooling), images.positive
+        units = LabelledRows(reference, group, lambda prob: pool(prob)[:, k])
     fitted = fit(images, scored.positive, units, who=who, rules=rules, alpha=alpha, n_resamples=n_resamples, seed=seed)
     own, _ = described_among(scored.descriptions, sorted(set(rows["pixel_sha256"])))
     record = CalibrationRecord(
@@ -236,8 +237,8 @@ def fit(
                 f"fitted on one side alone. Label {what} of both kinds."
             )
     temperature, reason = _temperature(images.label, log_prob(images.prob))
-    score = scaled(images.prob, temperature)[:, images.positive]
-    sets = fit_sets(rows.reference, score, images.group, positive=positive, alpha=alpha, who=who)
+    score = scaled(images.prob, temperature)
+    sets = fit_sets(rows.reference, rows.pool(score), images.group, positive=positive, alpha=alpha, who=who)
     drawn = resample(images, rules, n_resamples=n_resamples, seed=seed)
     thresholds, of_units = _fitted(rows, rules, score, drawn), []
     if units is not None:
@@ -265,7 +266,7 @@ def _sides(rows: LabelledRows) -> dict[str, int]:
 
 
 def _fitted(rows: LabelledRows, rules: Sequence[Rule], prob: np.ndarray, drawn: Resamples) -> list[FittedThreshold]:
-    """Choose the threshold of each rule; ``prob`` (n,) are the calibrated probabilities of the images."""
+    """Choose the threshold of each rule; ``prob`` (n, K) are the calibrated probabilities of the images."""
     entries, score = [], rows.pool(prob)
     for r, rule in enumerate(rules):
         choice = choose_threshold(rows.reference, score, rule)
@@ -306,7 +307,7 @@ def resample(
             continue
         value, _ = _temperature(images.label[drawn], logs[drawn])
         temperature[b] = np.nan if value is None else value
-        score = rows.pool(scaled(images.prob, value)[:, images.positive])
+        score = rows.pool(scaled(images.prob, value))
         for r, rule in enumerate(rules):
             choice = choose_threshold(own, score[inside], rule)
             if choice.threshold is None:

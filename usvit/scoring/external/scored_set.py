@@ -11,7 +11,15 @@ from usvit.data.splits import Described, described_among, group_ids, joined, rea
 from usvit.errors import UsvitError
 from usvit.evaluation import SUM_TOLERANCE
 from usvit.files import read_csv, read_parquet, refuse_linked_folders
-from usvit.records import JobRecord, ModelSeen, ScoringMember, SummaryRecord, load_record, refuse_changed
+from usvit.records import (
+    JobRecord,
+    ModelSeen,
+    ScoringMember,
+    SummaryRecord,
+    UnitPointRecord,
+    load_record,
+    refuse_changed,
+)
 from usvit.scoring.calibration import group_of
 from usvit.scoring.items import (
     ADDED_COLUMNS,
@@ -19,6 +27,7 @@ from usvit.scoring.items import (
     DESCRIPTION,
     FAILURE_COLUMNS,
     IMAGE_COLUMNS,
+    VIEW_WEIGHT,
     score_columns,
 )
 
@@ -61,6 +70,11 @@ class ScoredSet:
     def prob(self) -> np.ndarray:
         """(n, K) float64, in the order of ``classes``."""
         return self.rows[[f"prob_{name}" for name in self.classes]].to_numpy(np.float64)
+
+    @property
+    def unit(self) -> UnitPointRecord | None:
+        """The threshold of the unit of the model or calibration that scored; None without one."""
+        return None if self.summary is None else self.summary.model.unit
 
     def clear(self, private: str, pseudonym: str) -> dict[str, str] | None:
         """Return the pseudonym of each original id if the set was scored with ``--keep-ids``, else None.
@@ -212,7 +226,7 @@ def _classes(raw: pd.DataFrame, file: Path) -> tuple[tuple[str, ...], str]:
 def _typed(raw: pd.DataFrame, classes: tuple[str, ...], positive: str, file: Path) -> pd.DataFrame:
     rows = raw.copy()
     numbers = [f"prob_{name}" for name in classes] + [f"calibrated_{positive}"]
-    measured = [*numbers, f"spread_{positive}", *_NUMBERS]
+    measured = [*numbers, f"spread_{positive}", *_NUMBERS, *((VIEW_WEIGHT,) if VIEW_WEIGHT in raw else ())]
     for name in measured:
         cells = rows[name].map(lambda cell: np.nan if cell is None or cell == "" else cell)
         try:

@@ -3,7 +3,8 @@
 **A file counts once.** The figure of a study or patient is the mean, over its files, of each file's mean over its
 frames, so that a cine loop of 200 frames weighs no more than a still image. **The decision uses this mean** and the
 threshold of single images. For a maximum, that threshold would be too low, and the more so the more images a patient
-has. The highest single frame and its number are given as well, so that one suspicious frame among many is found.
+has. The highest single frame and its number are given as well, so that one suspicious frame among many is found. A
+model or calibration with a threshold of files, studies or patients decides these by its own pooling and threshold.
 """
 
 import itertools
@@ -19,21 +20,21 @@ import pandas as pd
 from usvit.errors import UsvitError
 from usvit.records import AbstentionZone, UnitPointRecord
 from usvit.scoring.abstention import decide_or_abstain
-from usvit.scoring.items import UNIT_IDS, Row
+from usvit.scoring.items import Row
 from usvit.scoring.tables.cells import plain, typed
 
 PORTION = 2_000
 """Number of rows yielded at once."""
 
 
-def roll_up_columns(unit: str, positive: str, *, attended: bool = False) -> list[str]:
+def roll_up_columns(unit: str, positive: str, own: UnitPointRecord | None = None) -> list[str]:
     """Return the columns of ``files.csv``, ``studies.csv`` or ``patients.csv`` (``file``, ``study``, ``patient``).
 
-    ``attended`` tells whether attention pools the images of this unit.
+    ``own`` is the threshold that decides this table, if there is one.
     """
     counts = ["n_frames", "n_used", "n_unusual", "n_seen", "n_positive"]
     figures = [f"mean_calibrated_{positive}", f"max_calibrated_{positive}"]
-    figures += [f"attention_calibrated_{positive}"] if attended else []
+    figures += [own.column(positive)] if own and own.column(positive) not in figures else []
     if unit == "file":
         return [
             "item_id",
@@ -102,11 +103,11 @@ class RollUps:
         abstain: bool,
         zone: AbstentionZone | None = None,
         own: UnitPointRecord | None = None,
-        attended: Mapping[str, float | None] | None = None,
+        pooled: Mapping[str, float | None] | None = None,
     ):
         self._connection = connection
         self._positive, self._threshold, self._abstain, self._zone = positive, threshold, abstain, zone
-        self._own, self._attended = own, attended
+        self._own, self._pooled = own, pooled
         self._open: _Open | None = None
 
     def add(self, rows: pd.DataFrame) -> None:
@@ -168,7 +169,7 @@ class RollUps:
 
     def columns(self, unit: str) -> list[str]:
         """Return ``roll_up_columns`` of this job."""
-        return roll_up_columns(unit, self._positive, attended=self._attended is not None and self._decides(unit))
+        return roll_up_columns(unit, self._positive, self._own_of(unit))
 
     def rows(self, unit: str) -> Iterator[pd.DataFrame]:
         """Yield one row per file in the order of the scores, or per study or patient in the order of their ids.
@@ -189,7 +190,7 @@ class RollUps:
     def _file_rows(self) -> Iterator[Row]:
         for row in self._connection.execute(f"SELECT {', '.join(_FileRollUp._fields)} FROM files ORDER BY seq"):
             one = _FileRollUp(*row)
-            yield one._asdict() | self._figures(one.mean, one.max, "file")
+            yield one._asdict() | self._figures(one.mean, one.max, "file", one.item_id)
 
     def _group_rows(self, unit: str) -> Iterator[Row]:
         key = f"{unit}_id"
@@ -197,40 +198,40 @@ class RollUps:
             f"SELECT {', '.join(_FileRollUp._fields)} FROM files WHERE {key} != '' ORDER BY {key}, seq"
         )
         for name, own in itertools.groupby(map(_FileRollUp._make, found), lambda one: getattr(one, key)):
-            attended = None if self._attended is None else self._attended.get(name)
-            yield {key: name, **self._group(list(own), unit, attended)}
+            yield {key: name, **self._group(list(own), unit, name)}
 
-    def _group(self, files: list[_FileRollUp], unit: str, attended: float | None) -> Row:
+    def _group(self, files: list[_FileRollUp], unit: str, name: str) -> Row:
         used = [one for one in files if one.mean is not None]
         mean = math.fsum(one.mean for one in used if one.mean is not None) / len(used) if used else None
         highest = max(used, key=lambda one: one.max or 0.0, default=None)  # the first of equals
-        same = {name: {getattr(one, name) for one in files} for name in ("patient_id", *_KEPT)}
+        same = {key: {getattr(one, key) for one in files} for key in ("patient_id", *_KEPT)}
         return {
             # If the files of a study name different patients, the cell stays empty.
-            **{name: values.pop() if len(values) == 1 else "" for name, values in same.items()},
+            **{key: values.pop() if len(values) == 1 else "" for key, values in same.items()},
             "n_studies": len({one.study_id for one in files} - {""}),
             "n_files": len(files),
-            **{name: sum(getattr(one, name) for one in files) for name in _FileRollUp._fields if name.startswith("n_")},
-            **self._figures(mean, highest.max if highest else None, unit, attended),
+            **{key: sum(getattr(one, key) for one in files) for key in _FileRollUp._fields if key.startswith("n_")},
+            **self._figures(mean, highest.max if highest else None, unit, name),
             "max_item_id": highest.item_id if highest else "",
             "max_frame": highest.max_frame if highest else None,
         }
 
-    def _decides(self, unit: str) -> bool:
+    def _own_of(self, unit: str) -> UnitPointRecord | None:
+        """Return the threshold that decides ``file``, ``study`` or ``patient``, if it is not that of a single image."""
         own = self._own
-        return own is not None and own.decides is not None and UNIT_IDS.get(own.unit) == f"{unit}_id"
+        return own if own and own.decides and {"exam": "study"}.get(own.unit, own.unit) == unit else None
 
-    def _figures(self, mean: float | None, highest: float | None, unit: str, attended: float | None = None) -> Row:
+    def _figures(self, mean: float | None, highest: float | None, unit: str, name: str) -> Row:
         none_left = mean is None and self._abstain
+        figures = {f"mean_calibrated_{self._positive}": mean, f"max_calibrated_{self._positive}": highest}
         value, threshold = mean, self._threshold
-        if self._own is not None and self._decides(unit):
-            pooled = {"mean": mean, "max": highest, "attention": attended}
-            value, threshold = pooled[self._own.pooling], self._own.threshold
+        if own := self._own_of(unit):
+            if self._pooled is not None:
+                figures[own.column(self._positive)] = self._pooled.get(name)
+            value, threshold = figures[own.column(self._positive)], own.threshold
         decision, abstained = decide_or_abstain(value, threshold, self._positive, self._zone, refused=none_left)
         return {
-            f"mean_calibrated_{self._positive}": mean,
-            f"max_calibrated_{self._positive}": highest,
-            f"attention_calibrated_{self._positive}": attended,
+            **figures,
             "decision": decision,
             "abstained": abstained,
             "threshold": threshold,
@@ -257,7 +258,7 @@ def roll_ups(
     abstain: bool,
     zone: AbstentionZone | None = None,
     own: UnitPointRecord | None = None,
-    attended: Mapping[str, float | None] | None = None,
+    pooled: Mapping[str, float | None] | None = None,
 ) -> Iterator[RollUps]:
     """Collect files in an unnamed database on the disk, which is deleted when the process ends.
 
@@ -265,8 +266,8 @@ def roll_ups(
         positive: the class whose calibrated probability is rolled up.
         threshold: threshold of a single image; None: no decision is made.
         abstain: leave unusual frames out of all figures and decisions.
-        own: threshold of studies or patients; None if they are decided at that of a single image.
-        attended: as in ``writer.write_tables``.
+        own: threshold of files, studies or patients; None if they are decided at that of a single image.
+        pooled: as in ``writer.write_tables``.
         zone: means for which no decision is made; uncertain frames count in the figures like all others.
 
     Raises:
@@ -280,7 +281,7 @@ def roll_ups(
             f"CREATE TABLE files (seq INTEGER PRIMARY KEY, {', '.join(_FileRollUp._fields)}, UNIQUE (item_id))"
         )
         connection.execute("CREATE TABLE failed (item_id PRIMARY KEY) WITHOUT ROWID")
-        yield RollUps(connection, positive, threshold, abstain, zone, own, attended)
+        yield RollUps(connection, positive, threshold, abstain, zone, own, pooled)
     except sqlite3.OperationalError as error:
         if "full" not in str(error) and "I/O" not in str(error):
             raise

@@ -30,7 +30,7 @@ def write_tables(
     abstain: bool = False,
     zone: AbstentionZone | None = None,
     sides: bool = False,
-    attended: Mapping[str, float | None] | None = None,
+    pooled: Mapping[str, float | None] | None = None,
 ) -> SummaryRecord:
     """Write ``TABLES`` and ``summary.json`` into a folder.
 
@@ -52,8 +52,8 @@ def write_tables(
             and patients.
         zone: probabilities for which no decision is made, of images and of means.
         sides: whether a row states the breast that its image shows (``score_columns``).
-        attended: id of each study or patient -> calibrated probability that attention pools from its images, None
-            without an image; None if the unit of the model is pooled in another way.
+        pooled: id of each file, study or patient -> calibrated probability that is pooled from its images
+            (``ViewPooling``), None without an image; None if it is their mean or highest.
 
     Returns:
         The content of ``summary.json``.
@@ -70,9 +70,11 @@ def write_tables(
         threshold_origin=threshold_origin,
         zone=zone,
     )
-    columns = score_columns(classes, positive, sides=sides, weights=attended is not None)
+    own = job.model.unit
+    weights = pooled is not None and own is not None and own.pooling == "attention"
+    columns = score_columns(classes, positive, sides=sides, weights=weights)
     rows: dict[str, int] = {}
-    with roll_ups(positive, threshold, abstain=abstain, zone=zone, own=job.model.unit, attended=attended) as rolled:
+    with roll_ups(positive, threshold, abstain=abstain, zone=zone, own=own, pooled=pooled) as rolled:
         with (
             atomic(out / "scores.parquet") as parquet,
             parquet_rows(parquet, columns) as add,

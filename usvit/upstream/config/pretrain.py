@@ -259,6 +259,14 @@ class UpstreamTrainConfig(TrainConfig):
 
     early_stopping: EarlyStoppingConfig = EarlyStoppingConfig(patience=None, keep="last")
 
+    @model_validator(mode="after")
+    def _keeps_statistics(self) -> "UpstreamTrainConfig":
+        if self.batch_norm == "recomputed":
+            raise ValueError(
+                "train.batch_norm=recomputed is for 'usvit cv' and 'usvit train': set it to as_is or frozen"
+            )
+        return self
+
 
 class PretrainConfig(Training):
     """All settings of an upstream training: those that affect the result, and those that only affect speed."""

@@ -123,19 +123,26 @@ def cells(recipe: Recipe) -> dict[str, Settings]:
         return {}
     if (n_cells := math.prod(map(len, recipe.sweep.values()))) > MAX_CELLS:
         raise _wrong(recipe.name, "sweep", f"it has {n_cells:,} cells, and at most {MAX_CELLS:,} are supported")
+    _refuse_keys_of_two_axes(recipe)
     found: dict[str, Settings] = {}
     for values in product(*(axis.items() for axis in recipe.sweep.values())):
         name = "-".join(value for value, _ in values)
         settings: Settings = {}
-        for axis, (_, overrides) in zip(recipe.sweep, values, strict=True):
-            twice = sorted(dict(flattened(settings)).keys() & dict(flattened(overrides)).keys())
-            if twice:
-                raise _wrong(recipe.name, f"sweep.{axis}", f"{twice[0]} is set by another axis, too")
+        for _, overrides in values:
             settings = merge(settings, overrides)
         if not _NAME.fullmatch(name) or name in found:
             raise _wrong(recipe.name, "sweep", f"'{name}' is not a valid name of a cell, or names two cells")
         found[name] = settings
     return found
+
+
+def _refuse_keys_of_two_axes(recipe: Recipe) -> None:
+    known: set[str] = set()
+    for axis, values in recipe.sweep.items():
+        keys = {key for overrides in values.values() for key, _ in flattened(overrides)}
+        if twice := sorted(known & keys):
+            raise _wrong(recipe.name, f"sweep.{axis}", f"{twice[0]} is set by another axis, too")
+        known |= keys
 
 
 def choose_cells(recipe: Recipe, choice: str, model: str | None = None) -> dict[str, Settings]:

@@ -11,7 +11,6 @@ from usvit.plain_data import Settings
 from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.test import TestConfig
 from usvit.upstream.config.transfer import TransferConfig
-from usvit.upstream.studies.kinds import KINDS
 from usvit.upstream.studies.plan import PlannedRun, StudyPlan
 
 SUSTAINED_FLOPS = 0.4 * 989e12
@@ -64,7 +63,7 @@ def hours(plan: StudyPlan) -> float | None:
 
 def operations(run: PlannedRun, plan: StudyPlan) -> float:
     """Return the FLOPs of a run: two per MAC, and three times those of a forward pass for a training step."""
-    config: Any = KINDS[run.kind].config.model_validate(run.config)
+    config: Any = run.settings
     macs = _macs(*_network(run, plan))
     if isinstance(config, RunConfig):
         folds = config.split.folds * config.split.repeats if run.kind == "cv" else 1
@@ -91,7 +90,7 @@ def operations(run: PlannedRun, plan: StudyPlan) -> float:
 
 def _network(run: PlannedRun, plan: StudyPlan) -> tuple[str, str, int]:
     """Return name, changed shape (JSON) and image size of a run's network, which may be that of a run it needs."""
-    config: Any = KINDS[run.kind].config.model_validate(run.config)
+    config: Any = run.settings
     of_run = run.kind in ("transfer", "test") and run.needs
     if of_run:
         name, vit, side = _network(plan.by_id[run.needs[0]], plan)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError, unknown
-from usvit.upstream.studies.specification import load_study, study_names
+from usvit.upstream.studies.specification import StudyConfig, load_study, study_names
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def list_studies(paper: str | None = None, *, with_hours: bool = True) -> list[L
 
     Args:
         paper: Only those of this paper: ``gheflati2022``, ``dosovitskiy2021``, ...
-        with_hours: Estimate the time of each study, which builds each of its networks without memory.
+        with_hours: Estimate the time of each study, which builds those of its networks that are not counted in the zoo.
 
     Returns:
         One entry for each study.
@@ -47,10 +47,8 @@ def list_studies(paper: str | None = None, *, with_hours: bool = True) -> list[L
     from usvit.upstream.studies.estimate import hours
     from usvit.upstream.studies.plan import make_plan
 
-    names = select_studies(paper)
     found = []
-    for name in names:
-        study = load_study(name)
+    for name, study in _selected(paper).items():
         plan = make_plan(study)
         found.append(
             ListedStudy(
@@ -72,10 +70,15 @@ def select_studies(paper: str | None = None) -> list[str]:
     Raises:
         UsvitError: No study is of this paper.
     """
-    papers = {name: load_study(name).paper for name in study_names()}
-    keys = {name: (of and of.key) or "" for name, of in papers.items()}
+    return [*_selected(paper)]
+
+
+def _selected(paper: str | None) -> dict[str, StudyConfig]:
+    """Read the studies, and return those of one paper; arguments and errors as ``select_studies``."""
+    studies = {name: load_study(name) for name in study_names()}
+    keys = {name: (study.paper and study.paper.key) or "" for name, study in studies.items()}
     if paper is not None and paper not in keys.values():
         raise unknown("paper", paper, sorted(set(keys.values()) - {""}), "'usvit study list' shows all studies.")
     if not keys:
         raise UsvitError("This installation has no studies: its folder configs/studies is empty. Install usvit again.")
-    return [name for name, key in keys.items() if paper in (None, key)]
+    return {name: studies[name] for name, key in keys.items() if paper in (None, key)}

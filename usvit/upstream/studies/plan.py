@@ -56,6 +56,11 @@ class PlannedRun:
     needs: tuple[str, ...] = ()
     """The runs that have to be finished before it."""
 
+    @cached_property
+    def settings(self) -> BaseModel:
+        """The configuration, as the experiment gets it but for the run directories of other runs."""
+        return KINDS[self.kind].config.model_validate(self.config)
+
 
 @dataclass(frozen=True)
 class PlannedRow:
@@ -253,18 +258,21 @@ def _built(layers: _Layers, row: Row, step: Step, kind: Kind, seed: int) -> Base
 
 
 def _planned(kind: Kind, config: BaseModel, seed: int, ids: Mapping[str, str], variant: str | None) -> PlannedRun:
-    needs = tuple(dict.fromkeys(ids[name] for name in placeholders(config.model_dump(mode="json"))))
+    needs = tuple(dict.fromkeys(ids[name] for name in placeholders(config.model_dump_json())))
     # A transfer takes the size of its images from its weights unless it is set, so unset values are left out.
     of_weights = kind in ("transfer", "test")
-    wanted = replaced(config.model_dump(mode="json", exclude_unset=of_weights), ids, "${{{}}}")
+    wanted = config.model_dump(mode="json", exclude_unset=of_weights)
+    if needs:
+        wanted = replaced(wanted, ids, "${{{}}}")
     name = name_of(kind, config)
     if isinstance(config, RunConfig) and not needs:
         return PlannedRun(f"{name}-{variant}" if variant else name, kind, seed, wanted, wanted, needs)
     # Defaults are left out, so that settings that a later version adds do not change the name.
     given = config.model_dump(mode="json", exclude_unset=of_weights, exclude_defaults=not of_weights)
-    content = identity(replaced(given, ids))
+    content = identity(replaced(given, ids) if needs else given)
     digest = sha256_of_text(json.dumps([kind, sorted(content.items(), key=lambda item: item[0])]))[:8]
-    return PlannedRun(f"{name}-{digest}", kind, seed, wanted, replaced(given, ids, "${{{}}}"), needs)
+    recorded = replaced(given, ids, "${{{}}}") if needs else given
+    return PlannedRun(f"{name}-{digest}", kind, seed, wanted, recorded, needs)
 
 
 def _merged_steps(study: StudyConfig, row: Row) -> dict[str, Step]:

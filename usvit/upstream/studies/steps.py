@@ -96,8 +96,13 @@ def prune(settings: Settings, schema: type[BaseModel]) -> Settings:
 
 def settings_of(settings: Settings, schema: type[BaseModel]) -> set[str]:
     """Return the dotted keys among the settings that a kind of run has."""
-    keys = config_keys(schema)
-    return {key for key, _ in flattened(settings) if any(key == k or key.startswith(f"{k}.") for k in keys)}
+    keys = {*config_keys(schema)}
+    return {key for key, _ in flattened(settings) if any(part in keys for part in _beginnings(key))}
+
+
+def _beginnings(key: str) -> Iterator[str]:
+    """Yield ``a``, ``a.b`` and ``a.b.c`` of the key ``a.b.c``."""
+    return itertools.accumulate(key.split("."), "{}.{}".format)
 
 
 def name_of(kind: Kind, config: BaseModel) -> str:
