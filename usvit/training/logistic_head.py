@@ -126,11 +126,12 @@ def fit_logistic_head(
 
 def _layers(parts: Sequence[nn.Module]) -> tuple[nn.BatchNorm1d | None, nn.Linear]:
     layers = list(parts[0]) if isinstance(parts[0], nn.Sequential) else list(parts)
-    if len(parts) == 1 and isinstance(layers[-1], nn.Linear):
+    first, last = layers[0], layers[-1]
+    if len(parts) == 1 and isinstance(last, nn.Linear):
         if len(layers) == 1:
-            return None, layers[0]
-        if len(layers) == 2 and isinstance(layers[0], nn.BatchNorm1d) and not layers[0].affine:
-            return layers[0], layers[1]
+            return None, last
+        if len(layers) == 2 and isinstance(first, nn.BatchNorm1d) and not first.affine:
+            return first, last
     raise UsvitError(
         "optim.name=logistic fits one linear classifier, which this network does not end in: set model.features=last, "
         "or another optim.name."

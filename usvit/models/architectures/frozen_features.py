@@ -40,6 +40,9 @@ class FrozenFeatures(nn.Module):
         UsvitError: A network does not expose its feature maps.
     """
 
+    scale: Tensor
+    shift: Tensor
+
     def __init__(
         self,
         networks: Sequence[tuple[str, Mapping[str, Any]]],
@@ -61,7 +64,8 @@ class FrozenFeatures(nn.Module):
             _levels(network, name, image_size) for network, (name, _) in zip(self._backbones, networks, strict=True)
         ]
         with torch.no_grad():
-            width = self.eval().forward_features(torch.zeros(1, 3, image_size, image_size)).shape[1]
+            self.eval()
+            width = self.forward_features(torch.zeros(1, 3, image_size, image_size)).shape[1]
         self.num_features = width
         self.hidden = nn.BatchNorm1d(width, affine=False)
         self.reset_classifier(num_classes)

@@ -55,7 +55,7 @@ class LoadReport:
         return LoadReport(
             self.loaded + other.loaded,
             self.renamed + tuple((old, prefix + new) for old, new in other.renamed),
-            self.resized + tuple((prefix + name, *shapes) for name, *shapes in other.resized),
+            self.resized + tuple((prefix + name, old, new) for name, old, new in other.resized),
             self.skipped + other.skipped,
             self.new + tuple(prefix + name for name in other.new),
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 from usvit.config import ViTShape
 from usvit.errors import UsvitError, shortened, unknown
-from usvit.models.spec import ModelSpec, Pretrained
+from usvit.models.spec import Family, ModelSpec, Pretrained
 from usvit.models.zoo import (
     axial_resnet,
     cait,
@@ -130,7 +130,7 @@ def _on_features(name: str, vit: Mapping[str, Any] | None, features: Mapping[str
         "stages": features["features"] == "stages",
         "lesion": features["lesion"],
     }
-    family = "cnn" if all(one.family == "cnn" for one in backbones) else "hierarchical"
+    family: Family = "cnn" if all(one.family == "cnn" for one in backbones) else "hierarchical"
     parts = (*backbones, *([ZOO["usvit_small"]] if features["lesion"] else []))
     source = ", ".join(dict.fromkeys(one.source for one in backbones))
     return ModelSpec(
