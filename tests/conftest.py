@@ -71,16 +71,16 @@ def _own_cache_of_examined_images(tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all workers of pytest-xdist share: what takes long is made once."""
     root = tmp_path_factory.getbasetemp()
     return root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _images_are_described_once(shared: Path) -> Iterator[None]:
+def _images_are_described_once(shared_folder: Path) -> Iterator[None]:
     """Remember the descriptions of images (``tests/descriptions.py``)."""
-    described.folder = shared / "descriptions"
+    described.folder = shared_folder / "descriptions"
     described.folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         for module in (manifest, manifest_file, upstream_near_duplicates):
@@ -165,23 +165,23 @@ def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def small_phantom(shared: Path) -> Path:
+def small_phantom(shared_folder: Path) -> Path:
     """48 images of 64 x 64 of about 24 patients."""
-    root = shared / "phantom" / "small"
-    with filelock.FileLock(shared / "phantom.lock"):
+    root = shared_folder / "phantom" / "small"
+    with filelock.FileLock(shared_folder / "phantom.lock"):
         return root if root.is_dir() else write_phantom(PhantomSpec(n=48, seed=3, size=64), root, workers=1)
 
 
 @pytest.fixture(scope="session")
-def tiny_run(shared: Path, small_phantom: Path) -> Path:
+def tiny_run(shared_folder: Path, small_phantom: Path) -> Path:
     """A finished cross-validation of the small phantom by the options ``TINY``, made by the command; only read.
 
     With one thread, whatever this process has: resumed and repeated runs are compared with it byte by byte.
     """
     from tests.processes import command_line, ended_well, run  # on use, because it imports PyTorch
 
-    out = shared / "tiny-run"
-    with filelock.FileLock(shared / "tiny-run.lock"):
+    out = shared_folder / "tiny-run"
+    with filelock.FileLock(shared_folder / "tiny-run.lock"):
         if not (out / "report.html").is_file():
             ended_well(run(command_line, "cv", "--data-root", small_phantom, "--out", out, *TINY))
     return out

@@ -1,5 +1,6 @@
 """Settings of native threads: made before PyTorch starts, never against the user's."""
 
+import os
 import subprocess
 import sys
 
@@ -54,5 +55,6 @@ def test_the_command_line_sets_them_before_pytorch_is_imported():
         "except SystemExit: pass\n"
         "print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    own = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=own, check=True).stdout
     assert said.split()[-2:] == [str(SPINS), "False"]

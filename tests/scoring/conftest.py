@@ -10,12 +10,12 @@ from usvit.files import sha256_of_file
 
 
 @pytest.fixture(scope="session")
-def run(shared, tiny_run):
+def run(shared_folder, tiny_run):
     """Three folds of a tiny network, each with a temperature."""
-    out = shared / "score-run"
-    with filelock.FileLock(shared / "score-run.lock"):
+    out = shared_folder / "score-run"
+    with filelock.FileLock(shared_folder / "score-run.lock"):
         if not out.is_dir():
-            copied = shutil.copytree(tiny_run, shared / "score-run-copy")
+            copied = shutil.copytree(tiny_run, shared_folder / "score-run-copy")
             for path in copied.glob("fold-*/model.json"):  # so short a training leaves some networks without one
                 edit_metadata(path.parent, temperature=json.loads(path.read_text())["temperature"] or 1.5)
             copied.rename(out)

@@ -13,8 +13,7 @@ from usvit.errors import UsvitError
 from usvit.models.lora import load_lora, lora_config
 from usvit.models.regularize import Schedule, set_drop_path, set_dropout
 from usvit.models.spec import ModelSpec
-from usvit.models.weights import LoadReport, Weights, load_checkpoint
-from usvit.models.weights.resolve import hub_entry
+from usvit.models.weights import LoadReport, Weights, hub_entry, load_checkpoint
 
 Statistics = tuple[float, float, float]
 

@@ -17,8 +17,7 @@ from usvit.models.evaluation_view import EvaluationView, Interpolation, view_of
 from usvit.models.heads import has_distillation_head, head_outputs, load_head
 from usvit.models.spec import ModelSpec
 from usvit.models.trained_model import UPSTREAM
-from usvit.models.weights import LoadReport, Weights, resolve_weights
-from usvit.models.weights.run_folds import fold_folders
+from usvit.models.weights import LoadReport, Weights, fold_folders, resolve_weights
 from usvit.models.zoo import find_model
 from usvit.records import ModelMetadata, load_run_record
 

@@ -4,9 +4,7 @@ from torch import nn
 
 from usvit.errors import UsvitError
 from usvit.models.mlp_head import give_mlp_head, is_mlp_head
-from usvit.models.weights import Weights
-from usvit.models.weights.load import HIDDEN, head_of
-from usvit.models.weights.renaming import RenamedState, by_timm, to_network_names
+from usvit.models.weights import HIDDEN, RenamedState, Weights, by_timm, head_of, to_network_names
 
 
 def has_distillation_head(network: nn.Module) -> bool:

@@ -4,8 +4,7 @@ import timm
 
 from usvit.models.complexity import count, licence
 from usvit.models.spec import PROTOCOLS, ModelSpec, Pretrained
-from usvit.models.weights import weight_sources
-from usvit.models.weights.pins import pin_of
+from usvit.models.weights import pin_of, weight_sources
 from usvit.models.zoo.common import SOURCES
 from usvit.records import ModelsInfoRecord
 from usvit.records.models_info import FoundationFacts, HubWeights, PaperFiguresRecord, WeightSourceRecord, ZooPaper

@@ -31,7 +31,7 @@ from safetensors.numpy import save as arrays_bytes
 
 from usvit.errors import UsvitError
 from usvit.models.image_statistics import RESOLUTION, STATISTICS
-from usvit.models.weights.run_folds import read_beside
+from usvit.models.weights import read_beside
 from usvit.records import ModelMetadata
 from usvit.records.model import InDistribution, OodRecord, OodView
 

@@ -16,8 +16,7 @@ from usvit.files import sha256_of_file
 from usvit.models.build import build_model, count_parameters
 from usvit.models.spec import ModelSpec
 from usvit.models.trainable import head_names
-from usvit.models.weights import Weights, read_state_dict, refuse_endless, resolve_weights
-from usvit.models.weights.run_folds import only_fold
+from usvit.models.weights import Weights, only_fold, read_state_dict, refuse_endless, resolve_weights
 from usvit.models.zoo import find_model
 from usvit.records import ClassifierMetadata, ModelMetadata, ThresholdRecord, load_record
 

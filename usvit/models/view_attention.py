@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from usvit.errors import UsvitError
 from usvit.models.features import logits_and_features, vectors
 from usvit.models.training_addition import TrainingAddition
-from usvit.models.weights.run_folds import read_beside
+from usvit.models.weights import read_beside
 from usvit.records import ModelMetadata
 
 ATTENTION_FILE = "attention.safetensors"

@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING
 from usvit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .load import HIDDEN as HIDDEN
     from .load import LoadReport as LoadReport
+    from .load import head_of as head_of
     from .load import load_checkpoint as load_checkpoint
+    from .pins import pin_of as pin_of
     from .read import FILE_SUFFIXES as FILE_SUFFIXES
     from .read import Checkpoint as Checkpoint
     from .read import parse_weights as parse_weights
     from .read import read_state_dict as read_state_dict
     from .read import refuse_endless as refuse_endless
+    from .renaming import RenamedState as RenamedState
+    from .renaming import by_timm as by_timm
+    from .renaming import to_network_names as to_network_names
     from .resolve import Weights as Weights
+    from .resolve import hub_entry as hub_entry
     from .resolve import resolve_weights as resolve_weights
+    from .run_folds import fold_folders as fold_folders
+    from .run_folds import only_fold as only_fold
+    from .run_folds import read_beside as read_beside
     from .sources import WeightSource as WeightSource
     from .sources import weight_sources as weight_sources
 else:
