@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -243,14 +244,15 @@ def test_videos_are_scored_by_frames_as_multi_frame_dicom_is(score, tmp_path):
     assert [*table["frame"]] == [0, 3, 6] * 2 and set(table["n_frames"]) == {7}
     dicom, video = table[table["kind"] == "dicom"], table[table["kind"] == "picture"]
     assert [*dicom["pixel_sha256"]] == [*video["pixel_sha256"]]
-    assert [*dicom["prob_malignant"]] == [*video["prob_malignant"]]
+    close = partial(pytest.approx, abs=1e-7)  # the place of an image in a batch changes the last bits
+    assert [*dicom["prob_malignant"]] == close([*video["prob_malignant"]])
     assert [*pd.read_csv(tmp_path / "scored" / "failures.csv")["code"]] == ["unsupported_codec"]
     (report,) = (tmp_path / "scored").rglob("*.dcm")
     text = str(pydicom.dcmread(report))
     assert "Referenced Frame Number" in text and "1.2.3.4" not in text  # the ids are pseudonyms
     again = score("--input", folder / "a.mp4", "--frames", "every:3", out="again")
     assert again.code == 0
-    assert [*pd.read_csv(tmp_path / "again" / "scores.csv")["prob_malignant"]] == [*video["prob_malignant"]]
+    assert [*pd.read_csv(tmp_path / "again" / "scores.csv")["prob_malignant"]] == close([*video["prob_malignant"]])
 
 
 def is_loop(path: Path) -> bool:
