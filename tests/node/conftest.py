@@ -9,7 +9,7 @@ from tests.node.images import RunningNode, serving, settings
 from tests.node.peers import Archive, certificates
 from tests.programs import Orthanc, orthanc_server, tool
 from tests.reports.conftest import browser, visit  # noqa: F401 - fixtures
-from tests.scoring.conftest import run, shared_folder  # noqa: F401 - fixtures
+from tests.scoring.conftest import run  # noqa: F401 - fixture
 
 
 @pytest.fixture(scope="session")
