@@ -40,6 +40,7 @@ def test_the_recipe_trains_and_scoring_gives_the_predictions_of_the_run(usvit, s
     [
         (("--set", "model.tune=full", "--set", "model.features=null"), "model.views, model.lesion"),
         (("--set", "input.augment=us"), "input.augment is us: set input.augment to none"),
+        (("--set", "train.batch_norm=recomputed"), "train.batch_norm is recomputed: set train.batch_norm to as_is"),
         (("--set", "train.early_stopping.keep=last"), "set train.early_stopping.keep to best"),
         (("--weights", "package+package+package"), "names 3 weights"),
     ],

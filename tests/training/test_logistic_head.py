@@ -67,3 +67,13 @@ def test_another_head_than_a_linear_one_is_refused(part):
 def test_a_class_without_images_is_refused():
     with pytest.raises(UsvitError, match="No training image has class 3"):
         fit(nn.Linear(D, K), [1.0], targets=np.minimum(TARGETS, 1))
+
+
+def test_a_fit_that_has_not_converged_is_told(monkeypatch, caplog):
+    monkeypatch.setattr("usvit.training.logistic_head._ITERATIONS", 1)
+    fit(nn.Linear(D, K), [0.01])
+    assert "did not converge with strength 0.01" in caplog.text
+    caplog.clear()
+    monkeypatch.undo()
+    fit(nn.Linear(D, K), [0.01])
+    assert "converge" not in caplog.text

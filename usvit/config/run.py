@@ -114,6 +114,7 @@ class RunConfig(Training):
             ("loss.label_smoothing", self.loss.label_smoothing, 0),
             ("loss.attention", "none" if self.loss.attention != "trained" else "trained", "none"),
             ("train.early_stopping.keep", self.train.early_stopping.keep, "best"),
+            ("train.batch_norm", self.train.batch_norm, "as_is"),
         ):
             if self.optim.name == "logistic" and value != wanted:
                 raise ValueError(

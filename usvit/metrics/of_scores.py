@@ -13,7 +13,7 @@ from usvit.metrics.clustered import clustered_auc, clustered_difference
 from usvit.metrics.intervals import undefined
 from usvit.metrics.of_decisions import figures_of
 from usvit.metrics.proportions import check_binary, clustered_share
-from usvit.metrics.threshold_choice import outcome
+from usvit.metrics.threshold_choice import outcome, why_no_threshold
 
 _IN_SAMPLE = "the threshold was chosen on these same images, so that the value is better than on new images"
 
@@ -216,9 +216,8 @@ def _at_target(
     if not 0 < target <= 1:
         raise ValueError(f"a target {of} must be above 0 and at most 1, not {target}")
     group = np.asarray(groups_or_images(groups, reference))
-    if reference.all() or not reference.any():
-        missing = "negative" if reference.any() else "positive"
-        return undefined(f"no {missing} image to choose a threshold on", len(np.unique(group)))
+    if reason := why_no_threshold(reference):
+        return undefined(reason, len(np.unique(group)))
     own = np.sort(score[reference] if of == "sensitivity" else -score[~reference])[::-1]
     limit = own[math.ceil(target * len(own) - 1e-9) - 1]
     called = score >= limit if of == "sensitivity" else score > -limit

@@ -98,8 +98,8 @@ def choose_threshold(positive: ArrayLike, score: ArrayLike, rule: Rule) -> Choic
     values = check_score(score, len(reference))
     if rule.kind == "fixed":
         return Choice(rule.target)
-    if reference.all() or not reference.any():
-        return Choice(None, f"no {'negative' if reference.any() else 'positive'} image to choose a threshold on")
+    if reason := why_no_threshold(reference):
+        return Choice(None, reason)
     threshold = float(chosen_thresholds(reference, values, np.ones((1, len(values)), dtype=np.int64), rule)[0])
     if not np.isnan(threshold):
         return Choice(threshold)
@@ -107,6 +107,13 @@ def choose_threshold(positive: ArrayLike, score: ArrayLike, rule: Rule) -> Choic
         return Choice(None, "no threshold separates the classes better than chance")
     other = "specificity" if rule.kind == "sensitivity" else "sensitivity"
     return Choice(None, f"{rule.kind} {rule.target:g} is reached only at {other} 0")
+
+
+def why_no_threshold(positive: np.ndarray) -> str | None:
+    """Return the reason why (n,) bool images cannot choose a threshold: a class is absent; None if both are there."""
+    if positive.any() and not positive.all():
+        return None
+    return f"no {'negative' if positive.any() else 'positive'} image to choose a threshold on"
 
 
 def chosen_thresholds(positive: np.ndarray, score: np.ndarray, counts: np.ndarray, rule: Rule) -> np.ndarray:

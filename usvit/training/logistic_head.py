@@ -1,5 +1,6 @@
 """Logistic regression as the training of a head: fitted to convergence, its strength chosen on validation images."""
 
+import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from usvit.training.early_stopping import EarlyStopping
 from usvit.training.evaluation import Figures
 from usvit.training.phases import PhaseTimes
 from usvit.training.trainer import FitResult, history_table
+
+logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 
@@ -91,7 +94,10 @@ def fit_logistic_head(
     norm, linear = _layers(parts)
     x = features[:, 0].reshape(len(features), -1).astype(np.float64)
     if missing := set(range(linear.out_features)) - set(targets.tolist()):
-        raise UsvitError(f"No training image has class {min(missing) + 1} of the classes, so no head can be fitted.")
+        raise UsvitError(
+            f"No training image has class {min(missing) + 1} of {linear.out_features}, so optim.name=logistic cannot "
+            "fit a head. Use fewer folds (split.folds), or another optim.name."
+        )
     mean, std = x.mean(axis=0), x.std(axis=0)
     scale = std + _TINY if norm is None else np.sqrt(std**2 + norm.eps)
     x = (x - mean) / scale
@@ -103,7 +109,9 @@ def fit_logistic_head(
         norm.running_mean, norm.running_var = torch.from_numpy(mean).float(), torch.from_numpy(std**2).float()
     best, history, chosen = EarlyStopping(stopping), [], None
     for step, l2 in enumerate(strengths, start=1):
-        own, bias, _ = logistic_coefficients(spanned, targets, linear.out_features, l2, weights)
+        own, bias, converged = logistic_coefficients(spanned, targets, linear.out_features, l2, weights)
+        if not converged:
+            logger.warning(f"optim.name=logistic did not converge with strength {l2:g}; its last state is judged.")
         state = _as_tensors(back @ own, bias, None if norm is not None else (mean, scale))
         linear.load_state_dict(state)
         figures = evaluate()
