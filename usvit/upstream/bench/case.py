@@ -42,8 +42,11 @@ class BenchmarkCase:
 
     @property
     def hard_limit(self) -> int:
-        """Seconds after which the process is ended, so that one slow step does not block the others."""
-        return math.ceil(2 * self.seconds)
+        """Seconds after which the process is ended, so that one slow step does not block the others.
+
+        At least 30, because the first step of a process on a busy machine can wait for seconds.
+        """
+        return max(30, math.ceil(2 * self.seconds))
 
     @classmethod
     def from_json(cls, value: Json) -> "BenchmarkCase":
