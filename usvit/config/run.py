@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from usvit.config.evaluation import UnitSettings
 from usvit.config.sections import (
@@ -82,14 +82,6 @@ class RunConfig(Training):
     least time on its cores, and one after another if a fold has fewer than 1,000 training images (steps times batch
     size); on a GPU, 1. The result is that of one fold after another with as many threads, which ``folds.threads`` of
     ``run.json`` states."""
-
-    @model_serializer(mode="wrap")
-    def _without_images(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``units`` if a row is an image, so that the records of such runs are what they were before."""
-        written = handler(self)
-        if self.units == UnitSettings():
-            written.pop("units", None)
-        return dict(written)
 
     @model_validator(mode="after")
     def _adapts_trained_weights(self) -> "RunConfig":

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from usvit.config.fields import Option
 
@@ -182,14 +182,6 @@ class ModelConfig(Section):
     """Compute activations again in the backward pass: less memory, about a third more time, the same result."""
     vit: ViTConfig = ViTConfig()
 
-    @model_serializer(mode="wrap")
-    def _without_features(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the keys of frozen features if there are none, so that the records are what they were before."""
-        written = dict(handler(self))
-        for key in ("features", "views", "lesion") if self.features is None else ():
-            written.pop(key, None)
-        return written
-
     @model_validator(mode="after")
     def _features_are_frozen(self) -> "ModelConfig":
         if self.features is not None and self.tune != "head":
@@ -343,14 +335,6 @@ class OptimConfig(Section):
     """Steps of linear warm-up from zero."""
     warmup_epochs: Annotated[float, Field(ge=0)] | None = None
     """Warm-up in epochs; if given, it replaces ``warmup_steps``."""
-
-    @model_serializer(mode="wrap")
-    def _without_strengths(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``strengths`` of other optimizers, so that the records of such runs are what they were before."""
-        written = dict(handler(self))
-        if self.name != "logistic":
-            written.pop("strengths", None)
-        return written
 
     @model_validator(mode="after")
     def _drops_of_step(self) -> "OptimConfig":

@@ -13,7 +13,7 @@ from usvit.evaluation.decisions import KEY, Decided, decided_of
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.predictions import repeats_of
 from usvit.evaluation.thresholds import refuse_leak
-from usvit.metrics.threshold_choice import Choice, Rule, choose_threshold
+from usvit.metrics.threshold_choice import Choice, Rule, choose_threshold, why_no_threshold
 
 Matched = Literal["specificity", "sensitivity"]
 INNER = "inner validation images of the same fold, with the categories of the readers"
@@ -160,9 +160,9 @@ def source_of(repeats: Sequence[ReadRepeat]) -> str:
 
 def _threshold_like(positive: np.ndarray, score: np.ndarray, reader: np.ndarray, kind: Matched) -> Choice:
     """Choose the threshold whose specificity or sensitivity is at least the reader's on the same images."""
+    if reason := why_no_threshold(positive):
+        return Choice(None, reason)
     looked_at = positive if kind == "sensitivity" else ~positive
-    if not looked_at.any():
-        return Choice(None, f"no {'positive' if kind == 'sensitivity' else 'negative'} image to choose a threshold on")
     hits = reader[looked_at] if kind == "sensitivity" else ~reader[looked_at]
     if not hits.any():
         return Choice(None, f"the reader's {kind} is 0 on the images that choose the threshold")
