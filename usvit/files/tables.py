@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -18,6 +19,7 @@ from usvit.files.write import write_text
 
 TABLE_COLUMNS, TABLE_CELLS = 2_000, 100_000_000
 """Upper bounds of a table."""
+_TEXTS = (pa.StringArray, pa.LargeStringArray, pa.BinaryArray, pa.LargeBinaryArray)
 
 
 def read_csv(
@@ -105,7 +107,7 @@ def read_parquet(
     """
     with regular_file(path, limit=TABLE_BYTES, follow=follow, hint=hint, what=what) as file:
         try:
-            table = bounded_parquet(file, columns).to_pandas()
+            table = bounded_parquet(file, columns).to_pandas(split_blocks=True, self_destruct=True)  # frees each column
         except (ValueError, OSError, MemoryError, KeyError, TypeError, NotImplementedError) as error:
             # pyarrow raises these types. The pandas metadata of the table is untrusted JSON.
             raise UsvitError(f"Cannot read {path} as a Parquet table: {' '.join(str(error).split())[:200]}.") from error
@@ -120,12 +122,20 @@ def bounded_parquet(file: BinaryIO, columns: Sequence[str] | None = None) -> pa.
             raise ValueError(f"at most {TABLE_COLUMNS:,} columns and {TABLE_CELLS:,} cells are read")
         batches, taken = [], 0
         for batch in opened.iter_batches(batch_size=8192, columns=columns):
-            taken += batch.nbytes
+            taken += batch.nbytes + sum(map(_text_behind, batch.columns))
             if taken > TABLE_BYTES:
                 raise ValueError(f"it takes more than {TABLE_BYTES:,} bytes once decoded")
             batches.append(batch)
         schema = batches[0].schema if batches else opened.schema_arrow
         return pa.Table.from_batches(batches, schema).replace_schema_metadata(opened.schema_arrow.metadata)
+
+
+def _text_behind(column: pa.Array) -> int:
+    """Return the bytes that the cells of a dictionary of texts take, each written out; 0 for other columns."""
+    if not pa.types.is_dictionary(column.type) or not isinstance(column.dictionary, _TEXTS):
+        return 0
+    lengths = pc.binary_length(column.dictionary).take(column.indices)
+    return int(pc.sum(lengths.cast(pa.int64())).as_py() or 0)
 
 
 def _with_columns(table: pd.DataFrame, path: Path, needed: Sequence[str]) -> pd.DataFrame:
