@@ -93,8 +93,9 @@ def patients(row: Views, k: int) -> Outcome:
             else:
                 drawn = draw_procedure(test, chooser, positive, [TARGET], n_resamples=RESAMPLES)
                 measured = procedure_of(pooled, drawn[:, 0])
-            found |= {"sensitivity": interval(measured.sensitivity, sensitivity)}
-            found |= {"specificity": interval(measured.specificity, specificity)}
+            for how, of in (("", measured), (", given thresholds", pooled)):
+                found |= {f"sensitivity{how}": interval(of.sensitivity, sensitivity)}
+                found |= {f"specificity{how}": interval(of.specificity, specificity)}
     return found  # type: ignore[return-value]
 
 

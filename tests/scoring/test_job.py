@@ -115,6 +115,23 @@ def test_nothing_that_tells_of_a_person_is_in_any_output(score, export, tmp_path
     assert said.code == 3
 
 
+def test_the_sides_of_a_table_of_inputs_make_breasts(score, tmp_path):
+    phantoms(tmp_path / "phantoms", 4, 64, seed=5)
+    images = sorted(path for path in (tmp_path / "phantoms").rglob("*.png") if not path.stem.endswith("_mask"))
+    rows = [f"{path},{who},{side}" for path, who, side in zip(images, "aaab", ("l", "R", "left", ""), strict=False)]
+    (tmp_path / "inputs.csv").write_text("\n".join(["path,patient_id,side", *rows]))
+    assert score("--input", tmp_path / "inputs.csv").code == 0
+    scores, breasts = (ids(tmp_path / "scores", name) for name in ("scores.csv", "breasts.csv"))
+    assert scores["side"].tolist() == ["left", "right", "left", ""]
+    patient = scores["patient_id"].iloc[0]
+    assert breasts["breast_id"].tolist() == [f"{patient}/left", f"{patient}/right"]
+    assert breasts["n_files"].tolist() == ["2", "1"] and set(breasts["patient_id"]) == {patient}
+    mean = scores["calibrated_malignant"].astype(float)[[0, 2]].mean()
+    assert float(breasts["mean_calibrated_malignant"].iloc[0]) == pytest.approx(mean, abs=1e-8)
+    assert json.loads((tmp_path / "scores" / "summary.json").read_text())["counts"]["files_without_breast"] == 1
+    assert '"Breast"' in (tmp_path / "scores" / "scores.html").read_text()
+
+
 def test_with_keep_ids_the_same_search_finds_them(score, export, tmp_path):
     score("--input", export.folder, "--keep-ids")
     assert "PID0000001" in (tmp_path / "scores" / "scores.csv").read_text()

@@ -310,7 +310,7 @@ def test_patients_are_pooled_decided_and_evaluated_by_the_rule_of_the_run(run, t
     found = judged.table.set_index("patient_id").loc[patients["patient_id"], "calibrated"]
     assert found.tolist() == patients[column].tolist()
     assert metrics.operating_points[0].folds[0].threshold == pytest.approx(threshold, abs=1e-9)
-    with pytest.raises(UsvitError, match="without attention over the images of an exam or patient"):
+    with pytest.raises(UsvitError, match="without attention over the images of a breast, exam or patient"):
         evaluate_scores(out, labels, unit="patient", pooling="attention", drop_seen=True)
 
     for unit in ("patient", "file"):

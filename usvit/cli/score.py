@@ -45,9 +45,9 @@ def score(
 ) -> None:
     """Score every image in the inputs, and list what cannot be scored with the reason.
 
-    Writes scores.csv and .parquet, files.csv, studies.csv, patients.csv, failures.csv, summary.json and the page
-    scores.html. Ids are pseudonyms; --link writes a table with the file of each id. The exit code is 3 if something was
-    not scored or not written. See 'usvit docs score'.
+    Writes scores.csv and .parquet, files.csv, studies.csv, patients.csv, breasts.csv if a side is stated, failures.csv,
+    summary.json and the page scores.html. Ids are pseudonyms; --link writes a table with the file of each id. The exit
+    code is 3 if something was not scored or not written. See 'usvit docs score'.
     """
     from usvit.progress import make_progress
     from usvit.scoring import score as score_all

@@ -46,12 +46,16 @@ class JobRecord(FileRecord):
 
 
 class ScoreCounts(Record):
-    """Counts of files, studies, patients and frames."""
+    """Counts of files, breasts, studies, patients and frames."""
 
     files: Count = key("All files that were found: files_scored + files_failed - files_partly.")
     files_scored: Count = key("Files with at least one row in scores.csv.")
     files_failed: Count = key("Files with at least one row in failures.csv.")
     files_partly: Count = key("Files in both tables: some frames were scored, others not.")
+    breasts: Count = key("Rows of breasts.csv, which exists if an image states the breast that it shows.")
+    files_without_breast: Count = key(
+        "Scored files that do not name a patient and one breast; they are not in breasts.csv."
+    )
     studies: Count = key("Rows of studies.csv.")
     files_without_study: Count = key("Scored files that name no study; they are not in studies.csv.")
     patients: Count = key("Rows of patients.csv.")

@@ -67,7 +67,7 @@ _LINK_TABLE: doc.Words = (
     doc.code("usvit score --link FILE"),
     " writes for you only says which file it is",
 )
-UNITS = {"patients": "patient", "studies": "study"}
+UNITS = {"patients": "patient", "breasts": "breast", "studies": "study"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ScoreTables:
 
     images: DataTable
     groups: Mapping[str, DataTable]
-    """``patients`` and ``studies``."""
+    """``patients``, ``studies`` and, if there is a table of them, ``breasts``."""
     failures: DataTable
 
 
@@ -208,7 +208,7 @@ def _images(summary: SummaryRecord, images: DataTable) -> doc.DocumentSection:
 
 def _groups(summary: SummaryRecord, name: str, table: DataTable) -> doc.DocumentSection:
     unit = UNITS[name]
-    without = {"patients": summary.counts.files_without_patient, "studies": summary.counts.files_without_study}[name]
+    without = getattr(summary.counts, f"files_without_{unit}")
     own = summary.model.unit
     own = own if own and own.decides == f"{name}.csv" else None
     at = f"its own threshold, chosen on {own.unit}s" if own else "the threshold for single images"
@@ -325,7 +325,7 @@ def _model(summary: SummaryRecord) -> doc.DocumentSection:
 
 
 def attended_table(summary: SummaryRecord) -> str | None:
-    """Return ``studies.csv`` or ``patients.csv`` if attention pools the images of its rows; otherwise None."""
+    """Return the table whose rows are pooled from their images by attention, such as ``patients.csv``; None without."""
     unit = summary.model.unit
     return unit.decides if unit is not None and unit.pooling == "attention" else None
 
@@ -336,7 +336,7 @@ def units_sentence(summary: SummaryRecord) -> str:
     single = "at the threshold of a single image, which was not chosen for them"
     if unit is None:
         return f"studies and patients are decided {single}: train with --unit patient, or --unit exam, for their own"
-    if unit.decides is None:
+    if unit.decides not in summary.files:
         return (
             f"studies and patients are decided {single}; the model's own is for {unit.unit}s by {unit.pooling}, which "
             "these tables do not have"

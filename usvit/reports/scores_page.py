@@ -39,7 +39,8 @@ def write_scores_page(
     numbers per row are held in memory.
 
     Args:
-        out: holds summary.json, scores.parquet, failures.csv, studies.csv and patients.csv.
+        out: holds summary.json, scores.parquet, failures.csv, studies.csv, patients.csv and, if there is
+            one, breasts.csv.
         thumbnails: (item_id, frame, JPEG) in the order of the scores, some or all of them; read once. If empty,
             the page shows no images.
         max_rows: the most rows of each table on the page; those with the highest calibrated probability are shown.
@@ -92,6 +93,7 @@ def _tables(
             sort=f"mean_calibrated_{positive}",
         )
         for unit in UNITS
+        if f"{unit}.csv" in summary.files
     }
     return ScoreTables(images, groups, DataTable.of_csv(out / "failures.csv", _FAILED, max_rows))
 
@@ -166,6 +168,7 @@ def _image_columns(positive: str, summary: SummaryRecord, *, with_path: bool) ->
 def _group_columns(unit: str, positive: str, own: UnitPointRecord | None) -> tuple[DataColumn, ...]:
     ids = {
         "patients": (DataColumn("patient_id", "Patient", "id"), DataColumn("n_studies", "Studies", "count")),
+        "breasts": (DataColumn("breast_id", "Breast"),),
         "studies": (DataColumn("study_id", "Study", "id"), DataColumn("patient_id", "Patient", "id")),
     }[unit]
     pooled = () if own is None or own.decides != f"{unit}.csv" or own.pooling in ("mean", "max") else (own,)

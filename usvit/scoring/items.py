@@ -55,6 +55,8 @@ class ScoringItem:
     """Patient id from a table of inputs; None: the file's own is used."""
     study: str | None = field(default=None, repr=False)
     """Study id from a table of inputs; None: the file's own is used."""
+    side: str | None = None
+    """``left`` or ``right`` from a table of inputs; None: the file's own are used."""
     problem: str | None = None
     """A code of ``FAILURES`` if discovery already found that the file cannot be read. It is then not sent to a
     worker."""
@@ -171,13 +173,14 @@ class ReadSettings:
 def score_columns(classes: tuple[str, ...], positive: str, *, sides: bool = False, weights: bool = False) -> list[str]:
     """Return the columns of ``scores.csv`` in their order; docs/reference/files.md describes each.
 
-    ``sides`` tells whether an image of the job states the breast that it shows; otherwise there is no column ``side``.
-    ``weights`` tells whether attention pools the images of a study or patient, with a column ``view_weight``.
+    ``sides`` tells whether an image of the job states the breast that it shows; otherwise there are no columns ``side``
+    and ``breast_id``. ``weights`` tells whether attention pools the images of a breast, study or patient, with a column
+    ``view_weight``.
 
     ``item_id`` and ``frame`` are the key of a row. The columns of ``PRIVATE_COLUMNS`` are empty without ``--keep-ids``.
     """
     return [
-        *("item_id", "frame", "instance_id", "study_id", "patient_id", *(("side",) if sides else ())),
+        *("item_id", "frame", "instance_id", "study_id", "patient_id", *(("side", "breast_id") if sides else ())),
         *("kind", "n_frames"),
         *(f"prob_{name}" for name in classes),
         *(f"calibrated_{positive}", f"spread_{positive}"),
@@ -207,7 +210,7 @@ ADDED_COLUMNS = (*IMAGE_COLUMNS, "study_date")
 FAILURE_COLUMNS = ("item_id", "path", "frame", "code", "reason")
 """``path`` is empty without ``--keep-ids``."""
 
-DECIDES = {"file": "files.csv", "exam": "studies.csv", "patient": "patients.csv"}
+DECIDES = {"file": "files.csv", "breast": "breasts.csv", "exam": "studies.csv", "patient": "patients.csv"}
 """Unit of a threshold -> table whose rows it decides."""
-UNIT_IDS = {"file": "item_id", "exam": "study_id", "patient": "patient_id"}
+UNIT_IDS = {"file": "item_id", "breast": "breast_id", "exam": "study_id", "patient": "patient_id"}
 """Unit of a threshold -> column of ``scores.csv`` that names it."""

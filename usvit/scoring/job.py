@@ -111,7 +111,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
     if (own := ensemble.unit_point) is not None and own.unit not in DECIDES:
         other = f"for {own.unit}s, run usvit evaluate SCORES --labels FILE --unit {own.unit} --pooling {own.pooling}"
         if own.pooling == "attention":
-            other = "for a result by attention, train with --unit exam or --unit patient"
+            other = "for a result by attention, train with --unit breast, exam or patient"
         logger.warning(
             f"The model's threshold is for {own.unit}s by {own.pooling}, of which usvit score has no table. Studies "
             f"and patients are decided by the mean of their images, at the threshold of a single image; {other}."

@@ -72,6 +72,7 @@ class Describer:
         )
         item_id, study_id = ids.item(item.name), ids.study(item.study or facts.study)
         patient_id = ids.patient(item.patient or facts.patient)
+        sides = {item.side} if item.side else {*facts.sides}
         views: Row = {}
         if scores.views is not None:
             views[VIEWS] = {"prob": scores.views[k].tolist()}
@@ -92,7 +93,8 @@ class Describer:
             "instance_id": ids.instance(facts.instance),
             "study_id": study_id,
             "patient_id": patient_id,
-            "side": facts.side(frame.number),
+            "side": item.side or facts.side(frame.number),
+            "breast_id": f"{patient_id}/{sides.pop()}" if patient_id and len(sides) == 1 and None not in sides else "",
             "kind": facts.kind,
             "n_frames": facts.n_frames,
             **{f"prob_{name}": float(scores.prob[k, i]) for i, name in enumerate(model.classes)},

@@ -62,6 +62,13 @@ def write_results(
         seconds=folder.seconds_until(now),
         products={kind: _product(kind, rows) for kind in sorted(settings.products)},
     )
+    sides, own = journal.has_sides(), ensemble.unit_point
+    if own is not None and own.unit == "breast" and not sides:
+        logger.warning(
+            "The model's threshold is for breasts, but no image states its side (laterality of DICOM, or the column side "
+            "of a table of inputs): there is no breasts.csv. Studies and patients are decided by the mean of their "
+            "images, at the threshold of a single image."
+        )
     write_tables(
         folder.path,
         marked(batched(journal.rows(), PORTION), ensemble.copies_of_seen),
@@ -73,7 +80,7 @@ def write_results(
         threshold_origin=ensemble.threshold_origin,
         abstain=settings.abstain,
         zone=zone,
-        sides=journal.has_sides(),
+        sides=sides,
         pooled=pooled,
     )
     if settings.thumbnails and (n_without := journal.without_thumbnail()):

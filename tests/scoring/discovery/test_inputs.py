@@ -225,20 +225,27 @@ def test_a_table_names_files_frames_patients_and_studies(tmp_path):
     make(tmp_path, "e/a/x", "e/y", "z")
     path = table(
         tmp_path / "e",
-        "path,frame,patient_id,study_id,remark",
-        "y,,p1,s1,kept in its place",
-        "./a/x,3,p2,,",
-        "../z,0,,,",
-        f"{tmp_path}/e/gone,,p3,,",
-        r"a\..\a\x,5,p2,,from Windows",
+        "path,frame,patient_id,study_id,side,remark",
+        "y,,p1,s1,,kept in its place",
+        "./a/x,3,p2,,Rechts,",
+        "../z,0,,,,",
+        f"{tmp_path}/e/gone,,p3,,,",
+        r"a\..\a\x,5,p2,,L,from Windows",
     )
     assert found(path) == [
         ScoringItem("y", str(tmp_path / "e/y"), patient="p1", study="s1"),
-        ScoringItem("a/x//3", str(tmp_path / "e/a/x"), frame=3, patient="p2"),
+        ScoringItem("a/x//3", str(tmp_path / "e/a/x"), frame=3, patient="p2", side="right"),
         ScoringItem("../z", str(tmp_path / "z"), frame=0),
         ScoringItem("gone", str(tmp_path / "e/gone"), patient="p3", problem="not_found"),
-        ScoringItem("a/x//5", str(tmp_path / "e/a/x"), frame=5, patient="p2"),
+        ScoringItem("a/x//5", str(tmp_path / "e/a/x"), frame=5, patient="p2", side="left"),
     ]
+
+
+def test_a_side_that_is_no_side_is_refused_without_quoting_it(tmp_path):
+    make(tmp_path, "x")
+    with pytest.raises(UsvitError, match="the side is not known") as said:
+        found(table(tmp_path, "path,side", "x,Meyer"))
+    assert "Meyer" not in str(said.value)
 
 
 def test_a_table_gives_a_file_the_name_that_its_folder_gives(tmp_path):

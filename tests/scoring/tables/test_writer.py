@@ -78,7 +78,7 @@ def test_the_same_rows_give_the_same_bytes_however_they_are_portioned(tmp_path, 
     rows, hashes = many(1300), []
     for size in (1300, 177):
         write(tmp_path / str(size), rows, size=size)
-        hashes.append([sha256_of_file(tmp_path / str(size) / name) for name in TABLES])
+        hashes.append([sha256_of_file(tmp_path / str(size) / name) for name in TABLES if name != "breasts.csv"])
     assert hashes[0] == hashes[1]
 
 
@@ -221,7 +221,7 @@ def test_no_cell_of_a_csv_file_is_a_formula_and_the_text_can_be_had_back(tmp_pat
     kept = {"path": text, "device": text, "original_patient_id": text, "study_instance_uid": text}
     write(tmp_path, [row(0, **kept)], failed("empty", path=text))
     for name in TABLES:
-        if name.endswith(".csv"):
+        if name.endswith(".csv") and name != "breasts.csv":
             cells = [cell for line in raw(tmp_path / name) for cell in line]
             assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))], name
     scores = read(tmp_path / "scores.csv").iloc[0]
@@ -338,7 +338,7 @@ def test_a_full_disk_is_told_and_leaves_no_half_table(tmp_path, monkeypatch):
         write(tmp_path, many(80))
     assert (tmp_path / "scores.csv").read_bytes() == before
     assert not (tmp_path / "summary.json").exists()  # the tables may be of two jobs now
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(TABLES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted({*TABLES} - {"breasts.csv"})
 
 
 MEASURE = """
@@ -377,12 +377,27 @@ def test_memory_does_not_grow_with_the_number_of_rows(tmp_path):
 
 
 def test_a_column_of_sides_exists_only_if_a_frame_states_one(tmp_path):
-    rows = [row(item) | {"side": side} for item, side in enumerate(("left", None, "right"))]
+    rows = [row(item) | {"side": side, "breast_id": ""} for item, side in enumerate(("left", None, "right"))]
     write(tmp_path / "with", rows, sides=True)
     columns = score_columns(CLASSES, POSITIVE, sides=True)
     assert columns.index("side") == columns.index("patient_id") + 1
     assert raw(tmp_path / "with" / "scores.csv")[0] == columns
     assert read(tmp_path / "with" / "scores.csv")["side"].fillna("").tolist() == ["left", "", "right"]
     assert pd.read_parquet(tmp_path / "with" / "scores.parquet")["side"].isna().tolist() == [False, True, False]
-    write(tmp_path / "without", rows)
-    assert "side" not in read(tmp_path / "without" / "scores.csv")
+    write(tmp_path / "with", rows)
+    assert "side" not in read(tmp_path / "with" / "scores.csv") and not (tmp_path / "with" / "breasts.csv").exists()
+
+
+def test_breasts_are_rolled_up_and_decided_at_their_own_threshold(tmp_path):
+    own = UnitPointRecord(unit="breast", pooling="max", threshold=0.85, origin="a run", decides="breasts.csv")
+    job = replace(JOB, model=JOB.model.model_copy(update={"unit": own}))
+    known = (("p/left", 0.1), ("p/right", 0.8), ("p/left", 0.9), ("", 0.99))
+    rows = [row(k, 0, value) | {"side": None, "breast_id": name} for k, (name, value) in enumerate(known)]
+    summary = write(tmp_path, rows, job=job, sides=True)
+    jsonschema.validate(summary, SCHEMA, jsonschema.Draft202012Validator)
+    assert (summary["counts"]["breasts"], summary["counts"]["files_without_breast"]) == (2, 1)
+    breasts = read(tmp_path / "breasts.csv").set_index("breast_id")
+    assert breasts.index.tolist() == ["p/left", "p/right"] and breasts["n_files"].tolist() == [2, 1]
+    assert breasts[f"mean_calibrated_{POSITIVE}"].tolist() == pytest.approx([0.5, 0.8])
+    assert breasts["decision"].tolist() == [POSITIVE, f"not {POSITIVE}"] and set(breasts["threshold"]) == {0.85}
+    assert set(read(tmp_path / "patients.csv")["threshold"]) == {THRESHOLD}

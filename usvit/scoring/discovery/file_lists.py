@@ -4,7 +4,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,13 @@ class Listed:
     frame: int | None = None
     patient: str | None = None
     study: str | None = None
+    side: str | None = None
     problem: str | None = None
     """A code of ``items.FAILURES``."""
 
 
 def read_table(path: Path, typed: str) -> list[Listed]:
-    """Read a table with a column ``path`` and optionally ``frame`` (from 0), ``patient_id`` and ``study_id``.
+    """Read a table with a column ``path`` and optionally ``frame`` (from 0), ``patient_id``, ``study_id``, ``side``.
 
     Paths are relative to the folder of the table and may contain backslashes. The order of the rows is kept.
 
@@ -48,15 +49,15 @@ def read_table(path: Path, typed: str) -> list[Listed]:
 
     Raises:
         UsvitError: the table cannot be read or has no column ``path``; or a row has no path, names a folder, has a
-            frame that is not an integer, or names the same frame as another row.
+            frame that is not an integer or a side that is none, or names the same frame as another row.
     """
-    from usvit.data.datasets import read_private_sheet
+    from usvit.data.datasets import SIDE_WORDS, read_private_sheet, side_of
 
     rows = read_private_sheet(path, f"The table {typed}").rows
     if "path" not in rows:
         raise UsvitError(
             f"The table {typed} has no column 'path'. Its first row must name the columns: path, and optionally frame, "
-            "patient_id, study_id."
+            "patient_id, study_id, side."
         )
     folder = path.parent.absolute()
     listed, taken = [], _Taken(typed)
@@ -74,7 +75,12 @@ def read_table(path: Path, typed: str) -> list[Listed]:
         name = os.path.relpath(place, folder).replace(os.sep, "/")
         frame = _frame(row.get("frame", ""), where)
         taken.add(name, frame, number)
-        listed.append(Listed(name, str(place), frame, row.get("patient_id") or None, row.get("study_id") or None))
+        patient, study, side = (row.get(key) or None for key in ("patient_id", "study_id", "side"))
+        if side is not None and side_of(side) is None:
+            raise UsvitError(
+                f"{where}: the side is not known. Known are {SIDE_WORDS}. Leave the cell empty if it is unknown."
+            )
+        listed.append(Listed(name, str(place), frame, patient, study, side and side_of(side)))
     return [_with_frame(one) if taken.several(one.name) else one for one in listed]
 
 
@@ -102,7 +108,7 @@ class _Taken:
 
 
 def _with_frame(one: Listed) -> Listed:
-    return Listed(f"{one.name}//{one.frame}", one.path, one.frame, one.patient, one.study)
+    return replace(one, name=f"{one.name}//{one.frame}")
 
 
 def _place(folder: Path, text: str) -> Path:

@@ -182,7 +182,7 @@ class _Discovery:
                     present.add(identity)
                 name = prefix + thing.name if thing.name else one.label
                 if isinstance(thing, file_lists.Listed):
-                    item = ScoringItem(name, thing.path, None, thing.frame, thing.patient, thing.study)
+                    item = ScoringItem(name, thing.path, None, thing.frame, thing.patient, thing.study, thing.side)
                 else:
                     item = ScoringItem(name, thing.path)
                 yield from self._file(item, thing.problem)

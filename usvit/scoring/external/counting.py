@@ -160,12 +160,12 @@ def _view_scores(rows: pd.DataFrame, code: np.ndarray, scored: ScoredSet, unit: 
     """Return the (n,) logarithm of the share of each image; the images of a unit without shares are equal."""
     own = scored.unit
     if own is None or (own.unit, own.pooling) != (unit, "attention") or VIEW_WEIGHT not in rows:
-        how = "without attention over the images of an exam or patient"
+        how = "without attention over the images of a breast, exam or patient"
         if own is not None and VIEW_WEIGHT in rows:
             how = f"with attention over the images of a {own.unit}"
         raise UsvitError(
             f"{scored.file} was scored {how}, so that --pooling attention has no result for the unit {unit}. "
-            "Choose another --pooling, or score with a run of --unit exam or patient and --pooling attention."
+            "Choose another --pooling, or score with a run of --unit breast, exam or patient and --pooling attention."
         )
     weight = rows[VIEW_WEIGHT].fillna(0).to_numpy(np.float64)
     weight = np.where((np.bincount(code, weight) > 0)[code], weight, 1)
@@ -197,6 +197,8 @@ def _as_scored(rows: pd.DataFrame, names: pd.Series, scored: ScoredSet, own: Uni
         refuse_changed(
             scored.folder, {name: one.sha256 for name, one in scored.summary.files.items()}, "summary.json", [file.name]
         )
+    if key not in rows or not file.exists():  # no image states its breast
+        return pd.Series(dtype=np.float64)
     table = read_csv(file, needed=[key, column]).set_index(key)[column]
     ids = rows[key].groupby(names).agg(["first", "nunique"])
     return pd.to_numeric(ids["first"].where(ids["nunique"] == 1).map(table), errors="coerce")

@@ -23,7 +23,16 @@ ROW_GROUP = 5_000
 """Rows of a Parquet row group. It is fixed, so that the same rows give the same bytes in portions of any size."""
 
 _TEXT = {"item_id", "instance_id", "study_id", "patient_id", "kind", "decision", "abstained"}
-_TEXT |= {"side", "threshold_origin", "flags", "pixel_sha256", "file_sha256", "model_sha256", "max_item_id"}
+_TEXT |= {
+    "side",
+    "breast_id",
+    "threshold_origin",
+    "flags",
+    "pixel_sha256",
+    "file_sha256",
+    "model_sha256",
+    "max_item_id",
+}
 _TEXT |= {*PRIVATE_COLUMNS, *FAILURE_COLUMNS} - {"frame"}
 _FLAGS = {"unusual", "seen"}
 _COUNTS = {"frame", "n_frames", "max_frame", "n_files", "n_used", "n_unusual", "n_seen", "n_positive", "n_studies"}

@@ -1,4 +1,4 @@
-"""Roll up one row per frame to one row per file, study and patient, with about 300 bytes of memory per file.
+"""Roll up one row per frame to one row per file, breast, study and patient, with about 300 bytes of memory per file.
 
 **A file counts once.** The figure of a study or patient is the mean, over its files, of each file's mean over its
 frames, so that a cine loop of 200 frames weighs no more than a still image. **The decision uses this mean** and the
@@ -28,7 +28,7 @@ PORTION = 2_000
 
 
 def roll_up_columns(unit: str, positive: str, own: UnitPointRecord | None = None) -> list[str]:
-    """Return the columns of ``files.csv``, ``studies.csv`` or ``patients.csv`` (``file``, ``study``, ``patient``).
+    """Return the columns of the table of a ``file``, ``breast``, ``study`` or ``patient``.
 
     ``own`` is the threshold that decides this table, if there is one.
     """
@@ -48,6 +48,7 @@ def roll_up_columns(unit: str, positive: str, own: UnitPointRecord | None = None
             "threshold",
         ]
     ids, more, kept = {
+        "breast": (["breast_id", "patient_id"], ["n_studies", "n_files"], ["original_patient_id"]),
         "study": (["study_id", "patient_id"], ["n_files"], ["study_instance_uid", "original_patient_id"]),
         "patient": (["patient_id"], ["n_studies", "n_files"], ["original_patient_id"]),
     }[unit]
@@ -60,6 +61,7 @@ class _FileRollUp(NamedTuple):
     item_id: str
     study_id: str
     patient_id: str
+    breast_id: str
     study_instance_uid: str
     original_patient_id: str
     n_frames: int
@@ -76,7 +78,7 @@ class _FileRollUp(NamedTuple):
 class _Open:
     """The file whose rows are being added."""
 
-    ids: tuple[str, str, str, str, str]
+    ids: tuple[str, str, str, str, str, str]
     last_frame: int = -1
     n_frames: int = 0
     n_unusual: int = 0
@@ -93,7 +95,7 @@ class _Open:
 
 
 class RollUps:
-    """Figures of the files, studies and patients of a scored set; ``roll_ups`` creates it."""
+    """Figures of the files, breasts, studies and patients of a scored set; ``roll_ups`` creates it."""
 
     def __init__(
         self,
@@ -117,8 +119,8 @@ class RollUps:
             ValueError: the rows of a file are not adjacent, or its frames are not in order.
         """
         closed: list[_FileRollUp] = []
-        names = ("item_id", "study_id", "patient_id", "study_instance_uid", "original_patient_id")
-        ids = zip(*(rows[name] for name in names), strict=True)
+        names = _FileRollUp._fields[:6]
+        ids = zip(*(rows[name] if name in rows else itertools.repeat("", len(rows)) for name in names), strict=True)
         facts = (
             rows[name].tolist() for name in ("frame", f"calibrated_{self._positive}", "unusual", "seen", "decision")
         )
@@ -151,7 +153,7 @@ class RollUps:
         self._connection.execute("INSERT OR IGNORE INTO failed VALUES (?)", (item_id,))
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of files (scored, failed, or both), studies and patients, and of files without an id."""
+        """Return the numbers of files (scored, failed, or both), of units above, and of files without their id."""
         one = self._connection.execute
         scored = one("SELECT count(*) FROM files").fetchone()[0]
         failed = one("SELECT count(*) FROM failed").fetchone()[0]
@@ -162,7 +164,7 @@ class RollUps:
             "files_failed": failed,
             "files_partly": both,
         }
-        for unit, many in (("study", "studies"), ("patient", "patients")):
+        for unit, many in (("breast", "breasts"), ("study", "studies"), ("patient", "patients")):
             known = f"count(DISTINCT nullif({unit}_id, '')), coalesce(sum({unit}_id = ''), 0)"
             found[many], found[f"files_without_{unit}"] = one(f"SELECT {known} FROM files").fetchone()
         return found
@@ -172,12 +174,12 @@ class RollUps:
         return roll_up_columns(unit, self._positive, self._own_of(unit))
 
     def rows(self, unit: str) -> Iterator[pd.DataFrame]:
-        """Yield one row per file in the order of the scores, or per study or patient in the order of their ids.
+        """Yield one row per file in the order of the scores, or per breast, study or patient in the order of their ids.
 
-        Files without the id of a study or patient are left out of these.
+        Files without the id of a breast, study or patient are left out of these.
 
         Args:
-            unit: ``file``, ``study`` or ``patient``.
+            unit: ``file``, ``breast``, ``study`` or ``patient``.
 
         Yields:
             Typed rows with these ``columns``.
@@ -217,7 +219,7 @@ class RollUps:
         }
 
     def _own_of(self, unit: str) -> UnitPointRecord | None:
-        """Return the threshold that decides ``file``, ``study`` or ``patient``, if it is not that of a single image."""
+        """Return the threshold that decides a table of ``rows``, if it is not that of a single image."""
         own = self._own
         return own if own and own.decides and {"exam": "study"}.get(own.unit, own.unit) == unit else None
 
@@ -266,7 +268,7 @@ def roll_ups(
         positive: the class whose calibrated probability is rolled up.
         threshold: threshold of a single image; None: no decision is made.
         abstain: leave unusual frames out of all figures and decisions.
-        own: threshold of files, studies or patients; None if they are decided at that of a single image.
+        own: threshold of files, breasts, studies or patients; None if they are decided at that of a single image.
         pooled: as in ``writer.write_tables``.
         zone: means for which no decision is made; uncertain frames count in the figures like all others.
 

@@ -12,7 +12,8 @@ from usvit.scoring.tables.cells import Rows, append_csv, parquet_rows, typed
 from usvit.scoring.tables.rollup import RollUps, roll_ups
 from usvit.scoring.tables.summary import JobFacts, Summary
 
-_ROLL_UPS = {"files.csv": "file", "studies.csv": "study", "patients.csv": "patient"}
+_ROLL_UPS = {"files.csv": "file", "breasts.csv": "breast", "studies.csv": "study", "patients.csv": "patient"}
+"""Table -> its unit. ``breasts.csv`` is written if an image states the breast that it shows."""
 TABLES = ("scores.csv", "scores.parquet", "copies.parquet", "failures.csv", *_ROLL_UPS)
 """Files that ``write_tables`` writes besides ``summary.json``; docs/reference/files.md describes their columns."""
 
@@ -48,11 +49,11 @@ def write_tables(
         positive: the positive class.
         threshold: threshold on the calibrated probability of a single image; None: no decision is made.
         threshold_origin: description of the threshold.
-        abstain: whether unusual images get no decision. They are then also left out of the figures of files, studies
-            and patients.
+        abstain: whether unusual images get no decision. They are then also left out of the figures of files, breasts,
+            studies and patients.
         zone: probabilities for which no decision is made, of images and of means.
         sides: whether a row states the breast that its image shows (``score_columns``).
-        pooled: id of each file, study or patient -> calibrated probability that is pooled from its images
+        pooled: id of each file, breast, study or patient -> calibrated probability that is pooled from its images
             (``ViewPooling``), None without an image; None if it is their mean or highest.
 
     Returns:
@@ -97,9 +98,12 @@ def write_tables(
             )
         rows["failures.csv"] = _write(out / "failures.csv", FAILURE_COLUMNS, _failed(failures, counted, rolled))
         for name, unit in _ROLL_UPS.items():
+            if name == "breasts.csv" and not sides:
+                (out / name).unlink(missing_ok=True)
+                continue
             rows[name] = _write(out / name, rolled.columns(unit), rolled.rows(unit))
         counts = rolled.counts()
-    files = {name: ScoredTable(rows=rows[name], sha256=sha256_of_file(out / name)) for name in TABLES}
+    files = {name: ScoredTable(rows=rows[name], sha256=sha256_of_file(out / name)) for name in TABLES if name in rows}
     record = counted.record(job, counts, files)
     save_record(out / "summary.json", record)
     return record
