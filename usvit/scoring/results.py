@@ -65,7 +65,7 @@ def write_results(
     sides, own = journal.has_sides(), ensemble.unit_point
     if own is not None and own.unit == "breast" and not sides:
         logger.warning(
-            "The model's threshold is for breasts, but no image states its side (laterality of DICOM, or the column side "
+            "The model's threshold is for breasts, but no image states its side (laterality in DICOM, or column side "
             "of a table of inputs): there is no breasts.csv. Studies and patients are decided by the mean of their "
             "images, at the threshold of a single image."
         )
