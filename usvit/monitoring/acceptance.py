@@ -20,8 +20,8 @@ def accept(folder: Path | None, settings: WatchSettings) -> AcceptanceRecord | N
     Raises:
         UsvitError: labels without a minimum, a minimum without labels, no folder; or see ``evaluate_scores``.
     """
-    names = ("sensitivity", "specificity", "auc")
-    minima = {name: minimum for name in names if (minimum := getattr(settings, f"min_{name}")) is not None}
+    names = ("sensitivity", "specificity", "AUC")
+    minima = {name: minimum for name in names if (minimum := getattr(settings, f"min_{name.lower()}")) is not None}
     if settings.labels is None:
         if minima or settings.labelled is not None:
             raise UsvitError("An acceptance test needs the labels of local cases: pass --labels FILE.")
@@ -35,7 +35,7 @@ def accept(folder: Path | None, settings: WatchSettings) -> AcceptanceRecord | N
         raise UsvitError("--labels needs the scores of these cases: pass --labelled SCORES, because there are several.")
     table = LabelTable(settings.labels, **dict(part(settings, LabelSettings)))
     metrics, _ = evaluate_scores(folder, table, settings=ExternalTestSettings())
-    found = {"auc": metrics.headline.auc, **_at_threshold(metrics)}
+    found = {"AUC": metrics.headline.auc, **_at_threshold(metrics)}
     figures = [
         AcceptanceFigure(name=name, minimum=minimum, value=found[name], met=_reaches(found[name], minimum))
         for name, minimum in minima.items()

@@ -108,7 +108,7 @@ def _acceptance(record: WatchRecord) -> doc.DocumentSection:
     verdict = doc.strong("accepted") if found.accepted else doc.bad("not accepted")
     rows = [
         (
-            capitalized(one.name) if one.name != "auc" else "AUC",
+            capitalized(one.name),
             one.value,
             f"{one.minimum:g}",
             "met" if one.met else doc.bad("not met"),
