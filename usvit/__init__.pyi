@@ -27,6 +27,7 @@ from .planning import plan_validation as plan_validation
 from .reports import audit as audit
 from .reports import compare as compare
 from .reports import compare_readers as compare_readers
+from .reports import mrmc as mrmc
 from .reports import report as report
 from .retesting import repeatability as repeatability
 from .retesting import retest as retest

@@ -19,6 +19,7 @@ from benchmarks.coverage import (
     comparisons,
     ensembles,
     fixed,
+    mrmc,
     planned,
     probability,
     readers,
@@ -35,7 +36,7 @@ from benchmarks.coverage.harness import Table
 
 MODULES = (
     *(fixed, trained, comparisons, ensembles, choice, selective, repeatability, thresholds, probability, recalibration),
-    *(planned, shapes, units, watching, readers),
+    *(planned, shapes, units, watching, readers, mrmc),
 )
 TABLES: dict[str, Table[Any]] = {name: table for module in MODULES for name, table in module.TABLES.items()}
 

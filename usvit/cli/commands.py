@@ -48,6 +48,11 @@ CORE = {
         "Compare runs on the same images and folds with paired, patient-clustered tests, corrected for several pairs.",
         private=False,
     ),
+    "mrmc": CommandEntry(
+        "usvit.cli.mrmc",
+        "mrmc",
+        "Analyse a reader study: figures of readers and modalities, with intervals that count readers and patients.",
+    ),
     "report": CommandEntry(
         "usvit.cli.report",
         "report",

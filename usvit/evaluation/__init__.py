@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from .predictions import predictions_table as predictions_table
     from .predictions import read_predictions as read_predictions
     from .predictions import repeats_of as repeats_of
+    from .reader_answers import read_answers as read_answers
+    from .reader_study import analyse_answers as analyse_answers
     from .readers import read_readers as read_readers
     from .readers_comparison import compare_with_readers as compare_with_readers
     from .recalibration import NoFit as NoFit

@@ -106,6 +106,16 @@ from usvit.records.model import (
     UnitThresholds,
 )
 from usvit.records.models_info import ModelsInfoRecord
+from usvit.records.mrmc import (
+    MrmcRecord,
+    ReaderComponents,
+    ReaderDifference,
+    ReaderFigureRecord,
+    ReaderInference,
+    ReaderMean,
+    ReaderPower,
+    ReaderValue,
+)
 from usvit.records.phantom import PhantomRecord
 from usvit.records.plan import PlanAssumptions, PlanCriterion, PlanDesign, PlanPoint, PlanRecord
 from usvit.records.readers import (
@@ -190,6 +200,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     ModelMetadata,
     ModelsInfoRecord,
     PhantomRecord,
+    MrmcRecord,
     PlanRecord,
     ReadersRecord,
     RepeatabilityRecord,
@@ -290,6 +301,7 @@ __all__ = [
     "ModelMetadata",
     "ModelSeen",
     "ModelsInfoRecord",
+    "MrmcRecord",
     "NonInferiority",
     "OneFigure",
     "OodSummary",
@@ -313,7 +325,14 @@ __all__ = [
     "ProcedureRecord",
     "ProductRecord",
     "ReaderAreas",
+    "ReaderComponents",
+    "ReaderDifference",
+    "ReaderFigureRecord",
+    "ReaderInference",
+    "ReaderMean",
     "ReaderPoint",
+    "ReaderPower",
+    "ReaderValue",
     "ReadersRecord",
     "Reason",
     "RecalibratedRecord",

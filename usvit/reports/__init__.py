@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .formatting import duration as duration
     from .formatting import p_words as p_words
     from .formatting import usefulness as usefulness
+    from .mrmc import mrmc as mrmc
+    from .mrmc_document import mrmc_document as mrmc_document
     from .page import write_report as write_report
     from .patients import patient_figures as patient_figures
     from .patients import patients_headline_sentence as patients_headline_sentence

@@ -1,0 +1,92 @@
+"""Reader studies: intervals that count readers and patients, beside those that ignore one of them.
+
+Ratings are those of Roe and Metz: the condition, and normal effects of readers, cases and their combinations, in two
+modalities. The true AUC of a modality is the mean over all readers that could be drawn. A model has no reader effect.
+
+Source: Roe & Metz (1997), Academic Radiology 4:298.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import norm
+
+from benchmarks.coverage.harness import Interval, Outcome, Row, Table
+from usvit.metrics.reader_study import INFERENCES, ReaderNumbers, mean_over_readers, reader_parts
+
+_CASES = {"high": (0.3, 0.3, 0.2, 0.2), "low": (0.1, 0.1, 0.2, 0.6)}
+"""Correlation of the ratings of a case -> variances of case, modality x case, reader x case, and the rest."""
+
+
+@dataclass(frozen=True)
+class ReaderStudy(Row):
+    """Readers, cases (half of them positive), cases of a patient, and what makes ratings vary."""
+
+    readers: int
+    cases: int
+    images: int = 1
+    correlation: str = "high"
+    reader_variance: float = 0.03
+    mu: float = 1.5
+    gain: float = 0.3
+    """How much larger ``mu`` is in the second modality."""
+
+    def truth(self, mu: float) -> float:
+        """Mean AUC of all readers that could be drawn."""
+        return float(norm.cdf(mu / np.sqrt(2 + 4 * self.reader_variance)))
+
+    def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Draw (n,) positive, (n,) patient, (2, J, n) ratings, and (n,) scores of a model."""
+        n, j = self.cases, self.readers
+        positive, patient = np.arange(n) < n // 2, np.arange(n) // self.images
+        case, modality_case, reader_case, rest = (np.sqrt(one) for one in _CASES[self.correlation])
+
+        def effects(*shape: int) -> np.ndarray:
+            """Draw effects of cases, half of whose variance is the patient's."""
+            own, shared = rng.normal(size=(*shape, n)), rng.normal(size=(*shape, int(patient.max()) + 1))
+            return own if self.images == 1 else np.sqrt(0.5) * (own + shared[..., patient])
+
+        readers = np.sqrt(self.reader_variance) * rng.normal(size=(2, 1, j, 2))
+        readers = readers + np.sqrt(self.reader_variance) * rng.normal(size=(2, 2, j, 2))
+        at = positive.astype(int)
+        rating = readers[0][..., at] + np.array([self.mu, self.mu + self.gain])[:, None, None] * positive
+        rating = rating + case * (shared := effects()) + modality_case * effects(2)[:, None]
+        rating = rating + reader_case * effects(j)[None] + rest * rng.normal(size=(2, j, n))
+        model = self.mu * positive + case * shared + np.sqrt(1 - case**2) * effects()
+        return positive, patient, rating, model
+
+
+def reader_study(row: ReaderStudy, k: int) -> Outcome:
+    """Mean AUC of a modality, the difference of both, and a model less the readers; each with three intervals."""
+    positive, patient, rating, model = row.draw(np.random.default_rng([k, 31]))
+    first, second, own = (reader_parts(positive, one, patient) for one in (*rating, model[None]))
+    assert first is not None and second is not None and own is not None
+    low, high, alone = row.truth(row.mu), row.truth(row.mu + row.gain), float(norm.cdf(row.mu / np.sqrt(2)))
+    asked = {
+        "AUC": (ReaderNumbers.of(first), low),
+        "second minus first": (ReaderNumbers.of(second, first), high - low),
+        "model minus readers": (ReaderNumbers.of(own, first), alone - low),
+    }
+    found = {}
+    for name, (numbers, truth) in asked.items():
+        for across in INFERENCES:
+            value, _ = mean_over_readers(numbers, across)
+            found[f"{name}, {across}"] = Interval(*(value.ci95 or (np.nan, np.nan)), truth)
+    return found
+
+
+TABLES = {
+    "mrmc": Table(
+        (
+            ReaderStudy(3, 100),
+            ReaderStudy(5, 200),
+            ReaderStudy(10, 60),
+            ReaderStudy(5, 200, images=2),
+            ReaderStudy(4, 101, images=3, correlation="low"),
+            ReaderStudy(5, 200, correlation="low", reader_variance=0.0055),
+            ReaderStudy(5, 200, mu=2.5, gain=0.0),
+        ),
+        reader_study,
+        1000,
+    )
+}

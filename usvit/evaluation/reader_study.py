@@ -1,0 +1,173 @@
+"""From the answers of a reader study to the record of its multi-reader multi-case analysis."""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+
+from usvit import __version__
+from usvit.config.reader_study import ReaderStudySettings
+from usvit.errors import UsvitError
+from usvit.evaluation.reader_answers import ReaderAnswers
+from usvit.metrics.margin_tests import check_margin, equivalence, non_inferiority
+from usvit.metrics.paired_tests import holm
+from usvit.metrics.reader_study import (
+    INFERENCES,
+    ReaderFigure,
+    ReaderNumbers,
+    ReaderParts,
+    mean_over_readers,
+    reader_parts,
+    reader_power,
+)
+from usvit.records import (
+    MrmcRecord,
+    ReaderComponents,
+    ReaderDifference,
+    ReaderFigureRecord,
+    ReaderInference,
+    ReaderMean,
+    ReaderPower,
+    ReaderValue,
+)
+from usvit.wording import plural
+
+MODEL, READERS = "model", "readers"
+_SIZES = (3, 5, 8, 12), (0.5, 1.0, 2.0, 4.0)
+"""Readers of later studies, and their patients relative to this one."""
+_FEW_READERS = 5
+
+
+def analyse_answers(answers: ReaderAnswers, settings: ReaderStudySettings, name: str) -> MrmcRecord:
+    """Analyse a reader study: each figure by modality, and the differences of modalities and of model and readers.
+
+    Args:
+        answers: the ratings (``read_answers``).
+        settings: what is analysed.
+        name: name of the table.
+
+    Raises:
+        UsvitError: a margin out of range, or ``test`` without one.
+    """
+    if settings.margin is not None:
+        check_margin(settings.margin)
+    elif settings.test is not None:
+        raise UsvitError(f"--test {settings.test} needs a margin that is stated before the study: pass --margin.")
+    figures: list[ReaderFigure] = ["auc"]
+    figures += ["sensitivity", "specificity"] if settings.positive_from is not None else []
+    warnings = list(answers.warnings)
+    if len(answers.readers) < _FEW_READERS:
+        warnings.append(
+            f"The study has {plural(len(answers.readers), 'reader')}: what holds for other readers is uncertain with "
+            f"fewer than {_FEW_READERS}."
+        )
+    return MrmcRecord(
+        table=name,
+        usvit_version=__version__,
+        n_cases=len(answers.cases),
+        n_positive=int(answers.positive.sum()),
+        n_patients=len(set(answers.group.tolist())),
+        readers=answers.readers,
+        modalities=[*answers.ratings],
+        model=settings.model,
+        positive_from=settings.positive_from,
+        margin=settings.margin,
+        test=None if settings.margin is None else settings.test or "noninferiority",
+        effect=settings.effect,
+        figures=[_figure(one, answers, settings) for one in figures],
+        warnings=warnings,
+    )
+
+
+def _figure(figure: ReaderFigure, answers: ReaderAnswers, settings: ReaderStudySettings) -> ReaderFigureRecord:
+    def parts(ratings: Sequence[np.ndarray]) -> ReaderParts:
+        found = reader_parts(answers.positive, ratings, answers.group, figure, settings.positive_from)
+        assert found is not None  # read_answers refuses a single class
+        return found
+
+    of = {modality: parts([*ratings.values()]) for modality, ratings in answers.ratings.items()}
+    pairs = [(later, first, of[later], of[first]) for first, later in combinations(of, 2)]
+    if answers.model is not None:
+        own = parts([answers.model])
+        several = len(of) > 1
+        pairs += [(MODEL, f"{READERS}, {name}" if several else READERS, own, one) for name, one in of.items()]
+    return ReaderFigureRecord(
+        figure=figure,
+        modalities=[
+            ReaderMean(
+                modality=name,
+                readers=_values(answers.readers, ReaderNumbers.of(one)),
+                mean=_inferences(ReaderNumbers.of(one), None),
+                components=_components(ReaderNumbers.of(one)),
+            )
+            for name, one in of.items()
+        ],
+        model=None if answers.model is None else float(parts([answers.model]).values[0]),
+        differences=_corrected([_difference(*pair, answers.readers, settings) for pair in pairs]),
+    )
+
+
+def _difference(
+    a: str, b: str, of: ReaderParts, minus: ReaderParts, readers: list[str], settings: ReaderStudySettings
+) -> ReaderDifference:
+    numbers = ReaderNumbers.of(of, minus)
+    power = []
+    for n in _SIZES[0] if len(readers) > 1 else ():
+        for factor in _SIZES[1]:
+            found = reader_power(numbers, settings.effect, n, factor)
+            if np.isfinite(found):
+                power.append(ReaderPower(readers=n, patients=round(factor * numbers.n_groups), power=found))
+    return ReaderDifference(
+        a=a,
+        b=b,
+        readers=_values(readers, numbers),
+        mean=_inferences(numbers, settings),
+        components=_components(numbers),
+        power=power,
+    )
+
+
+def _values(readers: list[str], numbers: ReaderNumbers) -> list[ReaderValue]:
+    return [ReaderValue(reader=one, value=float(v)) for one, v in zip(readers, numbers.values, strict=True)]
+
+
+def _inferences(numbers: ReaderNumbers, settings: ReaderStudySettings | None) -> list[ReaderInference]:
+    """Return the mean over readers by what is random; of a difference (with settings) also its tests."""
+    found = []
+    for across in INFERENCES:
+        estimate, limits = mean_over_readers(numbers, across)
+        if settings is None:
+            found.append(ReaderInference(across=across, estimate=estimate))
+            continue
+        margin, reason = settings.margin, estimate.reason or ""
+        same = settings.test == "equivalence"
+        found.append(
+            ReaderInference(
+                across=across,
+                estimate=estimate,
+                noninferiority=None if margin is None or same else non_inferiority(limits, margin, reason=reason),
+                equivalence=equivalence(limits, margin, reason=reason) if margin is not None and same else None,
+            )
+        )
+    return found
+
+
+def _components(numbers: ReaderNumbers) -> ReaderComponents:
+    square, variance, shared = numbers.mean_square, numbers.variance, numbers.shared
+    return ReaderComponents(
+        **{
+            name: float(value) if np.isfinite(value) else None
+            for name, value in (("mean_square", square), ("variance", variance), ("covariance", shared))
+        }
+    )
+
+
+def _corrected(differences: list[ReaderDifference]) -> list[ReaderDifference]:
+    """Add Holm's correction over the comparisons of a figure, for each inference."""
+    if len(differences) < 2:
+        return differences
+    found = [list(one.mean) for one in differences]
+    for k in range(len(INFERENCES)):
+        for number, corrected in holm({n: one[k].estimate.p for n, one in enumerate(found)}).items():
+            found[number][k] = found[number][k].model_copy(update={"p_holm": corrected})
+    return [one.model_copy(update={"mean": mean}) for one, mean in zip(differences, found, strict=True)]
