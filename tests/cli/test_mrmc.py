@@ -36,3 +36,8 @@ def test_mistakes_write_nothing(usvit, tmp_path, table):
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     said = usvit("mrmc", table, "--model", "AI", "--out", tmp_path / "full")
     assert said.code == 2 and [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
+
+def test_a_missing_interval_says_why(usvit, tmp_path):
+    answers(8, "A").to_csv(tmp_path / "a.csv", index=False)
+    said = usvit("mrmc", tmp_path / "a.csv", "--out", tmp_path / "out")
+    assert "one reader tells nothing about other readers" in said.out

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import usvit.documents as doc
 from usvit.records import MrmcRecord, ReaderComponents, ReaderDifference, ReaderFigureRecord, ReaderInference
 from usvit.reports.formatting import p_words
+from usvit.reports.remarks import remarks
 from usvit.wording import capitalized, listed, plural
 
 _NAMES = {"auc": "AUC", "sensitivity": "Sensitivity", "specificity": "Specificity"}
@@ -66,6 +67,14 @@ def _figure(record: MrmcRecord, one: ReaderFigureRecord) -> doc.DocumentSection:
         doc.Table("Mean over readers", ["Modality", "Holds for", *doc.numbers(name)], means, _MEANING),
     ]
     blocks += _differences(record, one.differences) if one.differences else []
+    named = [
+        (f"{mean.modality}, {_ACROSS[each.across]}", each.estimate) for mean in one.modalities for each in mean.mean
+    ]
+    named += [
+        (f"{_title(pair)}, {_ACROSS[each.across]}", each.estimate) for pair in one.differences for each in pair.mean
+    ]
+    said = remarks(named, warnings=False)
+    blocks += [doc.Listing(said, small=True)] if said else []
     numbers = [(mean.modality, mean.components) for mean in one.modalities]
     numbers += [(_title(pair), pair.components) for pair in one.differences]
     blocks.append(_components(numbers))
