@@ -6,12 +6,15 @@ modalities. The true AUC of a modality is the mean over all readers that could b
 Source: Roe & Metz (1997), Academic Radiology 4:298.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from scipy.stats import norm
 
-from benchmarks.coverage.harness import Interval, Outcome, Row, Table
+from benchmarks.coverage.harness import Interval, Outcome, Row, Table, interval
+from usvit.estimate import Estimate
+from usvit.metrics.agreement import gwet_ac1, weighted_kappa
 from usvit.metrics.reader_study import INFERENCES, ReaderNumbers, mean_over_readers, reader_parts
 
 _CASES = {"high": (0.3, 0.3, 0.2, 0.2), "low": (0.1, 0.1, 0.2, 0.6)}
@@ -75,6 +78,25 @@ def reader_study(row: ReaderStudy, k: int) -> Outcome:
     return found
 
 
+@cache
+def _agreement_of_many(row: ReaderStudy) -> tuple[float, float]:
+    """Weighted kappa and AC1 of the first four readers of 40,000 other cases."""
+    _, patient, rating, _ = replace(row, cases=40_000).draw(np.random.default_rng(8))
+    return _agreement(rating[0], patient)[0].value or 0.0, _agreement(rating[0], patient)[1].value or 0.0
+
+
+def _agreement(rating: np.ndarray, patient: np.ndarray) -> tuple[Estimate, Estimate]:
+    return weighted_kappa([*np.round(2 * rating)], patient), gwet_ac1([*(rating >= 1)], patient)
+
+
+def agreement(row: ReaderStudy, k: int) -> Outcome:
+    """Agreement of readers: weighted kappa of ratings and AC1 of decisions, for these readers and other patients."""
+    _, patient, rating, _ = row.draw(np.random.default_rng([k, 32]))
+    truths = _agreement_of_many(row)
+    found = zip(("weighted kappa", "AC1"), _agreement(rating[0], patient), truths, strict=True)
+    return {name: interval(value, truth) for name, value, truth in found}
+
+
 TABLES = {
     "mrmc": Table(
         (
@@ -88,5 +110,15 @@ TABLES = {
         ),
         reader_study,
         1000,
-    )
+    ),
+    "agreement": Table(
+        (
+            ReaderStudy(3, 100, reader_variance=0.0),
+            ReaderStudy(5, 200, images=2, reader_variance=0.0),
+            ReaderStudy(4, 61, images=3, correlation="low", reader_variance=0.0),
+            ReaderStudy(2, 40, reader_variance=0.0, mu=2.5),
+        ),
+        agreement,
+        1000,
+    ),
 }

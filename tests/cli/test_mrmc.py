@@ -37,6 +37,7 @@ def test_mistakes_write_nothing(usvit, tmp_path, table):
     said = usvit("mrmc", table, "--model", "AI", "--out", tmp_path / "full")
     assert said.code == 2 and [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
 
+
 def test_a_missing_interval_says_why(usvit, tmp_path):
     answers(8, "A").to_csv(tmp_path / "a.csv", index=False)
     said = usvit("mrmc", tmp_path / "a.csv", "--out", tmp_path / "out")

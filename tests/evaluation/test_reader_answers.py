@@ -107,6 +107,8 @@ def test_a_study_of_three_modalities_and_a_model(tmp_path):
     model = answers(60, "M", ("alone",))
     settings = ReaderStudySettings(model="M", positive_from=0.5, margin=0.1, test="equivalence")
     record = analyse_answers(read(tmp_path, pd.concat([table, model]), model="M"), settings, "study")
+    assert [one.modality for one in record.agreement] == ["film", "digital", "aided"]
+    assert all(one.gwet_ac1.ci95 and one.weighted_kappa.ci95 for one in record.agreement)
     assert [one.figure for one in record.figures] == ["auc", "sensitivity", "specificity"]
     area = record.figures[0]
     assert [(one.a, one.b) for one in area.differences] == [
@@ -131,6 +133,6 @@ def test_a_study_of_three_modalities_and_a_model(tmp_path):
 def test_one_reader_has_no_power_and_says_why(tmp_path):
     record = analyse_answers(read(tmp_path, answers(40, "A")), ReaderStudySettings(), "study")
     (pair,) = record.figures[0].differences
-    assert pair.power == [] and pair.components.mean_square is None
+    assert record.agreement == [] and pair.power == [] and pair.components.mean_square is None
     assert pair.mean[0].estimate.reason == "one reader tells nothing about other readers"
     assert pair.mean[1].estimate.ci95 is not None and "There are 1 readers" not in record.warnings[0]

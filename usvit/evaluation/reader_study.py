@@ -9,6 +9,7 @@ from usvit import __version__
 from usvit.config.reader_study import ReaderStudySettings
 from usvit.errors import UsvitError
 from usvit.evaluation.reader_answers import ReaderAnswers
+from usvit.metrics.agreement import fleiss_kappa, gwet_ac1, weighted_kappa
 from usvit.metrics.margin_tests import check_margin, equivalence, non_inferiority
 from usvit.metrics.paired_tests import holm
 from usvit.metrics.reader_study import (
@@ -22,6 +23,7 @@ from usvit.metrics.reader_study import (
 )
 from usvit.records import (
     MrmcRecord,
+    ReaderAgreement,
     ReaderComponents,
     ReaderDifference,
     ReaderFigureRecord,
@@ -75,6 +77,7 @@ def analyse_answers(answers: ReaderAnswers, settings: ReaderStudySettings, name:
         test=None if settings.margin is None else settings.test or "noninferiority",
         effect=settings.effect,
         figures=[_figure(one, answers, settings) for one in figures],
+        agreement=_agreement(answers, settings.positive_from) if len(answers.readers) > 1 else [],
         warnings=warnings,
     )
 
@@ -105,6 +108,22 @@ def _figure(figure: ReaderFigure, answers: ReaderAnswers, settings: ReaderStudyS
         model=None if answers.model is None else float(parts([answers.model]).values[0]),
         differences=_corrected([_difference(*pair, answers.readers, settings) for pair in pairs]),
     )
+
+
+def _agreement(answers: ReaderAnswers, positive_from: float | None) -> list[ReaderAgreement]:
+    found = []
+    for modality, own in answers.ratings.items():
+        ratings = [*own.values()]
+        called = None if positive_from is None else [one >= positive_from for one in ratings]
+        found.append(
+            ReaderAgreement(
+                modality=modality,
+                weighted_kappa=weighted_kappa(ratings, answers.group),
+                fleiss_kappa=None if called is None else fleiss_kappa(called, answers.group),
+                gwet_ac1=None if called is None else gwet_ac1(called, answers.group),
+            )
+        )
+    return found
 
 
 def _difference(

@@ -108,6 +108,7 @@ from usvit.records.model import (
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.mrmc import (
     MrmcRecord,
+    ReaderAgreement,
     ReaderComponents,
     ReaderDifference,
     ReaderFigureRecord,
@@ -324,6 +325,7 @@ __all__ = [
     "PreprocessingRecord",
     "ProcedureRecord",
     "ProductRecord",
+    "ReaderAgreement",
     "ReaderAreas",
     "ReaderComponents",
     "ReaderDifference",

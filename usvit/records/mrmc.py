@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from usvit.config.comparison import MarginTest
-from usvit.estimate import Difference
+from usvit.estimate import Difference, Estimate
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.compare import BothWays, EquivalenceClaim
 
@@ -74,6 +74,15 @@ class ReaderFigureRecord(Record):
     differences: list[ReaderDifference]
 
 
+class ReaderAgreement(Record):
+    """Agreement of the readers in one modality, with intervals for these readers and other patients."""
+
+    modality: Name
+    weighted_kappa: Estimate = key("Quadratically weighted kappa of the ratings, the mean over pairs of readers.")
+    fleiss_kappa: Estimate | None = key("Of calling ratings from 'positive_from' positive; null without it.")
+    gwet_ac1: Estimate | None = key("Gwet's AC1 of the same decisions.")
+
+
 class MrmcRecord(FileRecord):
     """Multi-reader multi-case analysis of a reader study."""
 
@@ -91,4 +100,5 @@ class MrmcRecord(FileRecord):
     test: MarginTest | None
     effect: Share = key("Difference that a later study is to find, for its power.")
     figures: list[ReaderFigureRecord]
+    agreement: list[ReaderAgreement] = key("Of each modality; empty with one reader.")
     warnings: list[Text]

@@ -41,6 +41,7 @@ def mrmc_document(record: MrmcRecord) -> doc.Document:
         lead=[doc.Note(warning) for warning in record.warnings],
         sections=[
             *(_figure(record, one) for one in record.figures),
+            *([_agreement(record)] if record.agreement else []),
             doc.DocumentSection("Methods", [doc.Paragraph(_METHOD)], "method", detail=True),
         ],
         made_from="the table of answers. All files hold the same numbers: mrmc.json, mrmc.md, mrmc.tex",
@@ -79,6 +80,27 @@ def _figure(record: MrmcRecord, one: ReaderFigureRecord) -> doc.DocumentSection:
     numbers += [(_title(pair), pair.components) for pair in one.differences]
     blocks.append(_components(numbers))
     return doc.DocumentSection(name, blocks, one.figure)
+
+
+def _agreement(record: MrmcRecord) -> doc.DocumentSection:
+    decided = record.positive_from is not None
+    heads = ["Weighted kappa", *(["Fleiss' kappa", "Gwet's AC1"] if decided else [])]
+    rows: list[tuple[doc.Cell, ...]] = [
+        (one.modality, one.weighted_kappa, *((one.fleiss_kappa, one.gwet_ac1) if decided else ()))
+        for one in record.agreement
+    ]
+    caption = "Kappa of the ratings with quadratic weights, the mean over pairs of readers"
+    caption += f"; Fleiss' kappa and AC1 of ratings of {record.positive_from:g} or more" if decided else ""
+    caption += ". 95 % intervals for these readers and other patients. The model is not among the readers."
+    named = [
+        (f"{head}, {one.modality}", value)
+        for one in record.agreement
+        for head, value in zip(heads, (one.weighted_kappa, one.fleiss_kappa, one.gwet_ac1), strict=False)
+    ]
+    said = remarks(named, warnings=False)
+    blocks: list[doc.Block] = [doc.Table("Agreement", ["Modality", *doc.numbers(*heads)], rows, caption)]
+    blocks += [doc.Listing(said, small=True)] if said else []
+    return doc.DocumentSection("Agreement between readers", blocks, "agreement")
 
 
 def _title(pair: ReaderDifference) -> str:
