@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from .view_attention import read_attention as read_attention
     from .weights import LoadReport as LoadReport
     from .weights import Weights as Weights
+    from .weights import is_named as is_named
     from .weights import read_state_dict as read_state_dict
     from .weights import resolve_weights as resolve_weights
     from .weights.hub import HubUnavailable as HubUnavailable
