@@ -27,7 +27,7 @@ import pytest
 
 from tests.descriptions import described
 from usvit.data.datasets import examination_cache, manifest, manifest_file
-from usvit.data.loading import pixel_cache
+from usvit.data.loading import array_cache
 from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.upstream.sources import near_duplicates as upstream_near_duplicates
 
@@ -65,7 +65,7 @@ def _own_cache_of_examined_images(tmp_path_factory: pytest.TempPathFactory) -> I
     """Keep the images of tests out of the user's cache; generated data sets stay in it, for the next call."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
-        for module in (examination_cache, pixel_cache):
+        for module in (examination_cache, array_cache):
             patch.setattr(module, "cache_dir", lambda: folder)
         yield
 

@@ -88,7 +88,9 @@ def test_a_data_set_and_settings_are_checked_before_networks_are_looked_up(argum
         run_config(**arguments)
 
 
-def test_without_a_hub_the_command_that_runs_these_images_is_shown(usvit, clinic, monkeypatch):
+@pytest.mark.parametrize(("installed", "recipe"), [(True, "usvit_imagenet"), (False, "usvit_small")])
+def test_without_a_hub_the_command_that_runs_these_images_is_shown(usvit, clinic, monkeypatch, installed, recipe):
+    monkeypatch.setattr("usvit.models.weights.sources.is_installed", lambda package, pin: installed)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HUB_CACHE", str(clinic / "no-cache"))
     own = ("--data-root", clinic, "--table", "liste.xlsx", *COLUMNS, "--positive", "Krebs")
@@ -98,7 +100,7 @@ def test_without_a_hub_the_command_that_runs_these_images_is_shown(usvit, clinic
     assert (
         f"usvit train --dataset table --data-root {clinic} --table liste.xlsx --positive Krebs --path-col Datei" in said
     )
-    assert said.endswith("--recipe usvit_small")
+    assert said.endswith(f"--recipe {recipe}")
 
 
 @pytest.fixture

@@ -27,6 +27,12 @@ def test_the_recipe_trains_and_scoring_gives_the_predictions_of_the_run(usvit, s
     assert metadata["best_step"] == history.val_loss.argmin() + 1
     assert len(history) == len(set(history.l2)) == 8
 
+    again = ("--data-root", small_phantom, "--recipe", "usvit_imagenet", *SMALL, *model)
+    for name, cache in (("kept", "true"), ("new", "false")):  # features of the first run, and computed anew
+        answer = usvit("cv", "--out", tmp_path / name, *again, "--set", f"data.cache={cache}")
+        assert answer.code == 0 and ("an earlier run has kept" in answer.err + answer.out) == (name == "kept")
+        assert (tmp_path / name / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()
+
     rows = read_predictions(out / "fold-0" / "predictions.csv")
     row = rows[rows.part == "test"].iloc[0]
     image = next(small_phantom.glob(f"*/{row.image_id}.png"))

@@ -10,6 +10,7 @@ from torch import nn
 import usvit.models.architectures  # noqa: F401 - registers ours with timm
 from tests.messages import record_messages
 from tests.models.test_trainable import FAMILIES, SMALL, network
+from usvit.data.loading import array_cache
 from usvit.data.loading.pixel_store import PixelStore
 from usvit.data.transforms.preprocessing import Preprocessing
 from usvit.models.trainable import set_trainable
@@ -28,10 +29,11 @@ def pixels(size, n=7):
     return PixelStore(np.random.default_rng(0).integers(0, 255, (n, size, size, 3), dtype=np.uint8))
 
 
-def head_training(store, *, augmented=False, precision="32-true", said=None):
+def head_training(store, *, augmented=False, precision="32-true", said=None, cache=None, batch_size=3):
     fabric = lightning_fabric.Fabric(accelerator="cpu", devices=1, precision=precision)
     said = said or Said()
-    return HeadTraining(store, fabric, PREPROCESSING, augmented=augmented, batch_size=3, progress=said)
+    options = {"augmented": augmented, "batch_size": batch_size, "progress": said, "cache": cache}
+    return HeadTraining(store, fabric, PREPROCESSING, **options)
 
 
 def everything(store):
@@ -98,6 +100,58 @@ def test_a_change_of_one_weight_anywhere_is_another_backbone():
     with torch.no_grad():
         model.blocks[1].mlp.fc2.bias[3] += 1e-3
     assert heads.subject(model).store is not before
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """The folder of the features on disk."""
+    monkeypatch.setattr(array_cache, "cache_dir", lambda: tmp_path / "cache")
+    return tmp_path / "cache" / "features"
+
+
+def computed(model, **options):
+    """Features of a new run, and whether all images went through the network for them."""
+    store = options.pop("store", pixels(32))
+    counted = passes_of(model)
+    subject = head_training(store, **options).subject(model)
+    return subject.store.features, sum(counted) >= len(store) + 2
+
+
+def test_a_later_run_has_the_same_features_without_computing_them(kept):
+    plain, _ = computed(small_vit())
+    assert not kept.exists(), "it was not asked for"
+    first, once = computed(small_vit(), cache=True)
+    again, twice = computed(small_vit(), cache=True)
+    assert once and not twice
+    assert first.tobytes() == plain.tobytes() == again.tobytes()
+    assert computed(small_vit(), cache=False)[1], "the user asks for new ones"
+
+
+def test_what_changes_the_features_computes_them_again(kept, monkeypatch):
+    computed(small_vit(), cache=True)
+    other, last = pixels(32), small_vit()
+    other.pixels[-1, 0, 0, 0] ^= 1
+    with torch.no_grad():
+        last.norm.bias[0] += 1e-3
+    code = small_vit()
+    code.blocks[0].register_forward_hook(lambda module, inputs, output: 1.01 * output)
+    assert computed(small_vit(), cache=True, store=other)[1]
+    assert computed(last, cache=True)[1]
+    assert computed(code, cache=True)[1]
+    assert computed(small_vit(), cache=True, precision="bf16-mixed")[1]
+    assert computed(small_vit(), cache=True, batch_size=2)[1]
+    monkeypatch.setattr(timm, "__version__", "another")
+    assert computed(small_vit(), cache=True)[1]
+
+
+def test_a_damaged_file_is_computed_again(kept):
+    first, _ = computed(small_vit(), cache=True)
+    (entry,) = kept.iterdir()
+    content = bytearray(entry.read_bytes())
+    content[len(content) // 2] ^= 1
+    entry.write_bytes(content)
+    again, computed_again = computed(small_vit(), cache=True)
+    assert computed_again and again.tobytes() == first.tobytes()
 
 
 def test_with_augmentation_the_backbone_is_run_in_each_step_without_gradients():

@@ -46,9 +46,9 @@ class DataConfig(Section):
     """Keep the image and patient ids of private data sets (folder, table, dicom) instead of writing pseudonyms. The run
     is then as private as the images."""
     cache: bool = True
-    """Use the hashes of files that are unchanged since an earlier run (by path, size, time and inode number), and the
-    pixels of public data sets that it has compared with these hashes. ``false``: decode, hash and compare all images
-    again."""
+    """Use the hashes of files that are unchanged since an earlier run (by path, size, time and inode number), and, of
+    public data sets, the pixels that it has compared with these hashes, and the features that a frozen network made of
+    them (``model.tune=head``). ``false``: decode, hash, compare and compute all again."""
 
 
 Stem = Literal[

@@ -189,6 +189,7 @@ def _fold_trainer(
         augmented=setup.config.input.augment != "none",
         batch_size=_eval_size(setup),
         progress=progress,
+        cache=setup.config.data.cache if setup.manifest.is_public else None,
     )
     rows = setup.manifest.usable
 

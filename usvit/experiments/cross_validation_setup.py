@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from usvit.config import DataConfig, RunConfig
+from usvit.config import DataConfig, RunConfig, load_recipe
 from usvit.config.evaluation import UnitSettings
 from usvit.config.own_table import COLUMN_OPTIONS
 from usvit.data.datasets import Manifest, open_manifest, same_images
@@ -48,6 +48,7 @@ from usvit.models import (
     find_model,
     input_statistics,
     resolve_weights,
+    weight_sources,
 )
 from usvit.progress import Progress
 from usvit.records import ContaminationRecord, RunRecord
@@ -133,6 +134,13 @@ def default_out(kind: Kind, config: RunConfig) -> Path:
     )
 
 
+def recipe_without_hub() -> str:
+    """Return the best recipe that this machine can run without a hub: its packages are installed, or it needs none."""
+    networks = load_recipe("usvit_imagenet")["model"]["name"].split("+")
+    sources = [{one.choice: one.here for one in weight_sources(find_model(name))} for name in networks]
+    return "usvit_imagenet" if all(one.get("package") for one in sources) else "usvit_small"
+
+
 def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Progress) -> CrossValidationSetup:
     """Resolve and check everything, the cheapest checks first, so that a run that cannot succeed fails early."""
     device = resolve_device(config.device, config.precision)
@@ -142,8 +150,8 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
         weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
     except HubUnavailable as error:
         raise UsvitError(
-            f"{error} The model that comes with usvit needs no hub, and takes the same images: "
-            f"usvit {kind} {_images_in_options(config.data, roots)} --recipe usvit_small"
+            f"{error} A recipe that needs no hub takes the same images: "
+            f"usvit {kind} {_images_in_options(config.data, roots)} --recipe {recipe_without_hub()}"
         ) from error
     if weights.warning:
         logger.warning(weights.warning)

@@ -86,8 +86,10 @@ if TYPE_CHECKING:
     from .view_attention import read_attention as read_attention
     from .weights import LoadReport as LoadReport
     from .weights import Weights as Weights
+    from .weights import is_named as is_named
     from .weights import read_state_dict as read_state_dict
     from .weights import resolve_weights as resolve_weights
+    from .weights import weight_sources as weight_sources
     from .weights.hub import HubUnavailable as HubUnavailable
     from .weights.pins import add_pin as add_pin
     from .weights.pins import own_pins as own_pins

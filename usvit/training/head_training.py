@@ -6,6 +6,7 @@ in the usual way, with everything but the head frozen.
 """
 
 import hashlib
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 
 import lightning_fabric
 import numpy as np
+import timm
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from usvit.data.loading import Store, eval_batches
+import usvit
+from usvit.data.loading import ArrayCache, Store, eval_batches
 from usvit.data.transforms import Preprocessing
 from usvit.models import caught_inputs, head_parts
 from usvit.progress import Progress, task
@@ -74,6 +77,8 @@ class HeadTraining:
         augmented: whether training images change at each step, so that the backbone must run at each step.
         batch_size: images per forward pass of the backbone.
         progress: shows the progress.
+        cache: take the features from the user's cache folder, if an earlier run has computed the same ones; False
+            computes them again. In either case they are kept for later runs; None uses no cache.
     """
 
     def __init__(
@@ -85,9 +90,11 @@ class HeadTraining:
         augmented: bool,
         batch_size: int,
         progress: Progress,
+        cache: bool | None = None,
     ):
         self._store, self._fabric, self._preprocessing = store, fabric, preprocessing
         self._augmented, self._batch_size, self._progress = augmented, batch_size, progress
+        self._cache = cache
         self._kept: tuple[str, FeatureStore] | None = None  # of the last backbone
 
     def subject(self, model: nn.Module) -> Subject:
@@ -105,10 +112,39 @@ class HeadTraining:
             return Subject(head, self._store, backbone)
         key = _hash_without(model, head)
         if self._kept is None or self._kept[0] != key:
-            self._kept = (key, self._features(backbone))
+            self._kept = (key, FeatureStore(self._features(backbone, key)))
         return Subject(head, self._kept[1], _as_is)
 
-    def _features(self, backbone: "_Backbone") -> FeatureStore:
+    def _features(self, backbone: "_Backbone", weights: str) -> NDArray[np.float32]:
+        """Find the features of all images in the cache, or compute and keep them."""
+        if self._cache is None:
+            return self._computed(backbone)
+        cache, key = ArrayCache("features"), self._key(backbone, weights)
+        if self._cache and (found := cache.load(key, 1)) is not None:
+            logger.info("The features are those that an earlier run has kept.")
+            return found[0]
+        features = self._computed(backbone)
+        cache.save(key, features)
+        return features
+
+    def _key(self, backbone: "_Backbone", weights: str) -> str:
+        """Hash all that determines the features: weights, pixels, arithmetic, and the code by its result on two images.
+
+        The features of two images change with the layers, views, mask and preprocessing, and with the code behind them.
+        """
+        device = self._fabric.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+        arithmetic = (device.type, name, self._fabric.strategy.precision.precision, torch.get_num_threads())
+        versions = (usvit.__version__, timm.__version__, torch.__version__, np.__version__)
+        rows = np.arange(len(self._store))
+        digest = hashlib.sha256(json.dumps([weights, arithmetic, versions, self._batch_size, len(rows)]).encode())
+        for images in eval_batches(self._store, rows, self._batch_size):
+            digest.update(images.cpu().contiguous().numpy().data)
+        first = next(iter(eval_batches(self._store, rows[:2], 2))).to(device)
+        digest.update(backbone(first).float().cpu().contiguous().numpy().data)
+        return digest.hexdigest()
+
+    def _computed(self, backbone: "_Backbone") -> NDArray[np.float32]:
         """Compute the features of all images in one pass."""
         rows = np.arange(len(self._store))
         kept: NDArray[np.float32] | None = None
@@ -122,7 +158,7 @@ class HeadTraining:
                 done += len(features)
                 advance(done)
         assert kept is not None, "the run has no images"
-        return FeatureStore(kept)
+        return kept
 
     def _difference(self, model: nn.Module, head: HeadOnFeatures, backbone: "_Backbone") -> str | None:
         """Return why the head on features is not equivalent to the network; None if it is."""

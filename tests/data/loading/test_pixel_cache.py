@@ -10,8 +10,9 @@ import pytest
 from tests.data.conftest import save
 from usvit.data.datasets.identities import Identities
 from usvit.data.datasets.manifest import build_manifest
-from usvit.data.loading import pixel_cache
-from usvit.data.loading.pixel_cache import PixelCache, pixels_key
+from usvit.data.loading import array_cache, pixel_cache
+from usvit.data.loading.array_cache import ArrayCache
+from usvit.data.loading.pixel_cache import pixels_key
 from usvit.data.loading.pixel_store import PixelStore
 from usvit.data.transforms.preprocessing import Preprocessing
 from usvit.errors import UsvitError
@@ -33,7 +34,7 @@ def manifest(busi):
 @pytest.fixture
 def cached(tmp_path, monkeypatch):
     """The folder of the entries."""
-    monkeypatch.setattr(pixel_cache, "cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr(array_cache, "cache_dir", lambda: tmp_path / "cache")
     return tmp_path / "cache" / "pixels"
 
 
@@ -143,22 +144,22 @@ def test_pixels_of_private_images_are_never_kept(manifest, cached, tmp_path, kee
 
 def test_only_the_owner_reads_an_entry_and_those_not_used_for_longest_go(cached, monkeypatch):
     pixels = [np.full((2, 8, 8, 3), value, np.uint8) for value in range(4)]
-    cache = PixelCache()
+    cache = ArrayCache("pixels")
     for number, name in enumerate("abc"):
-        cache.save(name, pixels[number], None)
+        cache.save(name, pixels[number])
         os.utime(cached / name, (1000 + number, 1000 + number))
     assert stat.S_IMODE((cached / "a").stat().st_mode) == 0o600
-    assert np.array_equal(cache.load("a")[0], pixels[0])  # and now it is the last that was used
-    monkeypatch.setattr(pixel_cache, "MAX_BYTES", 2 * (cached / "a").stat().st_size)
-    cache.save("d", pixels[3], None)
+    assert np.array_equal(cache.load("a", 1)[0], pixels[0])  # and now it is the last that was used
+    monkeypatch.setattr(array_cache, "MAX_BYTES", 2 * (cached / "a").stat().st_size)
+    cache.save("d", pixels[3])
     assert {path.name for path in cached.iterdir()} == {"a", "d"}
-    monkeypatch.setattr(pixel_cache, "LARGEST_BYTES", 100)
-    cache.save("e", pixels[0], None)
-    assert cache.load("e") is None
+    monkeypatch.setattr(array_cache, "LARGEST_BYTES", 100)
+    cache.save("e", pixels[0])
+    assert cache.load("e", 1) is None
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
     (tmp_path / "file").write_text("")
-    cache = PixelCache(tmp_path / "file" / "pixels")
-    cache.save("a", np.zeros((1, 8, 8, 3), np.uint8), None)
-    assert cache.load("a") is None
+    cache = ArrayCache("pixels", tmp_path / "file" / "pixels")
+    cache.save("a", np.zeros((1, 8, 8, 3), np.uint8))
+    assert cache.load("a", 1) is None

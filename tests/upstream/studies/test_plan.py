@@ -95,6 +95,24 @@ def test_variants_tell_blocks_apart():
     assert [row.name for row in plan.rows[::2]] == ["timm:test_resnet, demo, a", "timm:test_resnet, demo, b"]
 
 
+def test_steps_have_variants_too_and_networks_may_stand_side_by_side():
+    joined = {"model": {"features": "last"}, "optim": {"name": "logistic"}}
+    step = {"run": "cv", "dataset": "phantom", "recipe": "usvit_imagenet", "weights": "scratch"}
+    two = {"a": {**step, "variant": "one"}, "b": {**step, "settings": joined}}
+    rows = [{"name": "both", "model": "timm:test_resnet+efficientnet_lite0"}]
+    study = {
+        "name": "s",
+        "title": "S",
+        "steps": two,
+        "rows": rows,
+        "columns": {"accuracy": {"figure": "accuracy", "of": "a"}},
+    }
+    plan = make_plan(StudyConfig.model_validate(study))
+    assert [run.id.endswith("-one") for run in plan.runs] == [True, False]
+    (tiny, _) = make_plan(StudyConfig.model_validate(study), scale="tiny").runs
+    assert tiny.config["model"]["name"] == "timm:test_resnet+timm:test_resnet"
+
+
 def test_equal_settings_in_two_blocks_without_a_variant_are_refused():
     blocks = [GRID, {**GRID, "settings": {"train": {"steps": 3}}}]
     with pytest.raises(UsvitError, match=f"contains the run {RESNET} twice"):

@@ -130,6 +130,11 @@ class Manifest(Summarised):
         return any(one.kept for one in self.identities.values())
 
     @property
+    def is_public(self) -> bool:
+        """True if no data set is private, so that the cache folder may keep what was made of its images."""
+        return not any(one.kept or one.pseudonyms is not None for one in self.identities.values())
+
+    @property
     def skipped_files(self) -> list[SkippedFile]:
         """Name and reason of each skipped file, as they may be written."""
         files = []

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from usvit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .array_cache import ArrayCache as ArrayCache
     from .augmented_dataset import AugmentedDataset as AugmentedDataset
     from .augmented_dataset import readable as readable
     from .device_batches import train_batches as train_batches

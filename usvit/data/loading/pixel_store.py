@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from usvit.data.datasets import Manifest, decode_unchanged, mask_names
 from usvit.data.io import BadImage, UInt8, read_masks
+from usvit.data.loading.array_cache import ArrayCache
 from usvit.data.loading.infinite_loader import Batch, InfiniteLoader
-from usvit.data.loading.pixel_cache import PixelCache, pixels_key
+from usvit.data.loading.pixel_cache import pixels_key
 from usvit.data.transforms import CELLS, Policy, Preprocessing, box_of, lesion_cells
 from usvit.files import disk_errors
 from usvit.progress import Progress, task
@@ -90,8 +91,8 @@ class PixelStore:
         key = None
         if cache is not None and not isinstance(pixels, np.memmap):
             key = pixels_key(manifest, preprocessing, with_lesions)
-        if cache and key is not None and (found := PixelCache().load(key)) is not None:
-            return cls(*found)
+        if cache and key is not None and (found := ArrayCache("pixels").load(key, 2)) is not None:
+            return cls(found[0], found[1] if with_lesions else None)
         lesions = np.zeros((len(rows), CELLS, CELLS), dtype=np.uint8) if with_lesions else None
 
         def fill(index: int) -> None:
@@ -115,7 +116,8 @@ class PixelStore:
             for done, _ in enumerate(pool.map(fill, range(len(rows))), start=1):
                 advance(done)
         if key is not None:
-            PixelCache().save(key, pixels, lesions)
+            empty = np.empty((0, CELLS, CELLS), dtype=np.uint8)
+            ArrayCache("pixels").save(key, pixels, empty if lesions is None else lesions)
         return cls(pixels, lesions)
 
     @cached_property

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .renaming import to_network_names as to_network_names
     from .resolve import Weights as Weights
     from .resolve import hub_entry as hub_entry
+    from .resolve import is_named as is_named
     from .resolve import resolve_weights as resolve_weights
     from .run_folds import fold_folders as fold_folders
     from .run_folds import only_fold as only_fold

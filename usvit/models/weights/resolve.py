@@ -120,6 +120,11 @@ class Weights:
         return record if self.pinned is None else record.model_copy(update={"revision": self.revision})
 
 
+def is_named(choice: str) -> bool:
+    """Return whether ``--weights`` names a source, such as ``hub:in1k`` or ``package+phantom``, and no file or run."""
+    return all(word.partition(":")[0] in _WORDS for word in choice.split("+"))
+
+
 def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> Weights:
     """Find the weights that ``--weights`` names; download them only for ``hub``, and only if not cached.
 
@@ -135,7 +140,7 @@ def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> 
         UsvitError: The weights are neither cached nor reachable; there is no such file, run or upstream; or the file is
             damaged, belongs to another network, or has another SHA-256.
     """
-    if spec.parts and all(word.partition(":")[0] in _WORDS for word in choice.split("+")):
+    if spec.parts and is_named(choice):
         weights = _of_parts(choice.split("+"), spec)
     elif choice == "scratch":
         if sha256:

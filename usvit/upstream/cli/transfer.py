@@ -27,7 +27,7 @@ WeightsOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--weights",
-        help="A run of 'usvit pretrain', hub, hub:UPSTREAM, scratch or a file. If repeated, the best is chosen.",
+        help="A run of 'usvit pretrain', hub[:UPSTREAM], package, scratch or a file. If repeated, the best is chosen.",
         metavar="W",
     ),
 ]

@@ -131,6 +131,8 @@ def _images(name: str, source: Any) -> tuple[int, int]:
 @functools.cache
 def _macs(model: str, vit: str, image_size: int) -> float:
     """Return the MACs of one image: counted for the named network, in proportion to the number of pixels."""
+    if "+" in model:  # networks side by side
+        return sum(_macs(one, vit, image_size) for one in model.split("+"))
     known = zoo_counts(model) if vit == "{}" else {}
     if not known:
         spec = find_model(model, json.loads(vit))

@@ -43,7 +43,7 @@ _FINE_TUNING = _StepKind(
     RunConfig,
     MetricsRecord,
     names.OVERALL | names.OF_CLASS,
-    ("recipe", "weights", "dataset"),
+    ("recipe", "weights", "dataset", "variant"),
     trains=True,
 )
 KINDS: Mapping[Kind, _StepKind] = {

@@ -158,13 +158,12 @@ def make_plan(
     _refuse_settings_of_rows(study, overrides or {})
     _refuse_unknown_settings(study, {**(options or {}), **(overrides or {})})
     layers = _Layers(study, dict(options or {}), dict(overrides or {}), dataset, scale)
-    variants = [*((row, None) for row in study.rows), *_of_grid(study, dataset)]
-    rows = [row for row, _ in variants]
+    rows = [*study.rows, *_of_grid(study, dataset)]
     found: dict[str, PlannedRun] = {}
     runs_of: list[dict[int, dict[str, str]]] = [{} for _ in rows]
     for seed in seeds:
-        for (row, variant), runs in zip(variants, runs_of, strict=True):
-            runs[seed] = _plan_row(layers, row, variant, seed, found)
+        for row, runs in zip(rows, runs_of, strict=True):
+            runs[seed] = _plan_row(layers, row, seed, found)
     planned = [
         PlannedRow(
             row.name,
@@ -192,8 +191,8 @@ def _refuse_too_many_rows(study: StudyConfig, n_seeds: int) -> None:
         )
 
 
-def _of_grid(study: StudyConfig, dataset: str | None) -> Iterator[tuple[Row, str | None]]:
-    """Yield the rows of the grid with the variants of their blocks, data set by data set in the order of the file."""
+def _of_grid(study: StudyConfig, dataset: str | None) -> Iterator[Row]:
+    """Yield the rows of the grid, data set by data set in the order of the file."""
     blocks = study.grid
     if dataset is not None:
         blocks = tuple(block.model_copy(update={"datasets": (dataset,)}) for block in blocks)
@@ -209,14 +208,12 @@ def _of_grid(study: StudyConfig, dataset: str | None) -> Iterator[tuple[Row, str
     for one, block, model, recipe in sorted(cells, key=lambda cell: order[cell[0]]):
         alone = pairs[one, model] == 1
         name = ", ".join(filter(None, (model, None if alone else recipe, None if alone else block.variant)))
-        step = Step(run=study.protocol, recipe=recipe, dataset=one, settings=block.settings)
+        step = Step(run=study.protocol, recipe=recipe, dataset=one, settings=block.settings, variant=block.variant)
         others = dict.fromkeys(study.steps)
-        yield Row(name=name, group=one, model=model, steps={**others, study.protocol: step}), block.variant
+        yield Row(name=name, group=one, model=model, steps={**others, study.protocol: step})
 
 
-def _plan_row(
-    layers: _Layers, row: Row, variant: str | None, seed: int, found: dict[str, PlannedRun]
-) -> dict[str, str]:
+def _plan_row(layers: _Layers, row: Row, seed: int, found: dict[str, PlannedRun]) -> dict[str, str]:
     """Add the runs of a row to ``found``; return the name of each step and the id of its run."""
     study = layers.study
     steps = _merged_steps(study, row)
@@ -233,11 +230,11 @@ def _plan_row(
             config = _built(layers, row, step, kind, own_seed)
         except UsvitError as error:
             raise UsvitError(f"The study {study.name}, row '{row.name}', step {name}: {error}") from error
-        run = _planned(kind, config, own_seed, ids, variant)
+        run = _planned(kind, config, own_seed, ids, step.variant)
         if found.setdefault(run.id, run).config != run.config:
             raise UsvitError(
-                f"The study {study.name} contains the run {run.id} twice, with different settings. Give a block of "
-                "its grid a 'variant' to distinguish them, or remove one."
+                f"The study {study.name} contains the run {run.id} twice, with different settings. Give a step, "
+                "or a block of its grid, a 'variant' to distinguish them, or remove one."
             )
         ids[name] = run.id
     return ids

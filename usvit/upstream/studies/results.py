@@ -107,6 +107,9 @@ def figure_of_network(model: str, settings: Mapping[str, Any], name: str) -> Est
 
 @functools.cache
 def _counted(model: str, vit: str, image_size: int | None) -> dict[str, float]:
+    if "+" in model:  # networks side by side
+        each = [_counted(one, vit, image_size) for one in model.split("+")]
+        return {name: sum(one[name] for one in each) for name in each[0]}
     spec = find_model(model, json.loads(vit))
     size = image_size or spec.image_size
     known = zoo_counts(model) if vit == "{}" else {}

@@ -65,6 +65,8 @@ class Step(_Section):
     """``transfer``: the method."""
     protocol: str | None = None
     """``bench``: the protocol of the measurement."""
+    variant: _PlainName | None = None
+    """``cv``, ``train``: distinguishes runs that differ only in their settings."""
     seed: Seed | None = None
     """Seed of this run whatever the seed of the study is: runs that need it differ by their own seeds alone, such as
     several fine-tunings of one pre-training."""

@@ -84,7 +84,7 @@ def build_step(
         recipe["cells"] = dict(itertools.islice(cells.items(), max_cells))
     config = build(KINDS[kind].config, recipe, *layers)
     if isinstance(config, RunConfig | PretrainConfig) and not isinstance(config, TransferConfig):
-        find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
+        find_model(config.model.name, config.model.vit.model_dump(exclude_none=True), config.model.frozen_features)
     return config
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from usvit.config import RunConfig
-from usvit.models import find_model
+from usvit.models import find_model, is_named
 from usvit.plain_data import Settings
 from usvit.upstream.bench import find_protocol
 from usvit.upstream.config.test import TestConfig
@@ -142,9 +142,11 @@ def _tiny_model(config: Any, row_model: str | None, row: Settings) -> Settings:
     if of_run:
         vit = row.get("model", {}).get("vit", {})
         return {"image_size": tiny_network(row_model or given.name, vit, given.image_size)[2]}
-    name, vit, side = tiny_network(given.name, given.vit.model_dump(exclude_none=True), given.image_size)
+    shape = given.vit.model_dump(exclude_none=True)
+    each = [tiny_network(name, shape, given.image_size) for name in given.name.split("+")]  # one, or some side by side
+    name, vit, side = "+".join(one for one, *_ in each), each[0][1], each[0][2]
     model: Settings = {"name": name, "image_size": side, **({"vit": vit} if vit else {})}
-    return model | ({"weights": "scratch"} if given.weights.startswith("hub") else {})
+    return model | ({"weights": "scratch"} if is_named(given.weights) else {})
 
 
 def tiny_network(name: str, vit: Settings, image_size: int) -> tuple[str, Settings, int]:

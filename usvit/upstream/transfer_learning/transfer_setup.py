@@ -31,6 +31,7 @@ from usvit.models import (
     fold_folders,
     give_mlp_head,
     input_statistics,
+    is_named,
     resolve_weights,
     run_of_weights,
 )
@@ -119,14 +120,14 @@ def _with_model_of(config: TransferConfig, choice: str, *, named: bool) -> Trans
 
     Args:
         config: The configuration.
-        choice: The initial weights: a file, a run, ``hub`` or ``scratch``.
+        choice: The initial weights, as ``--weights`` names them.
         named: Keep the model of the configuration, because the user named it.
 
     Raises:
         UsvitError: The metadata is damaged, or the run is not finished.
     """
     metadata = None
-    if choice != "scratch" and not choice.startswith("hub"):
+    if not is_named(choice):
         path = Path(choice)
         if path.is_dir():
             metadata = load_metadata(fold_folders(path)[0] / "model.safetensors")
@@ -254,5 +255,4 @@ def _build(config: TransferConfig, spec: ModelSpec, weights: Weights, n_classes:
 
 
 def _origin(choice: str) -> str:
-    named = choice == "scratch" or choice.startswith("hub")
-    return choice.partition("=")[0].replace(":", "-") if named else Path(choice).stem
+    return choice.partition("=")[0].replace(":", "-") if is_named(choice) else Path(choice).stem
