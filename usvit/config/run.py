@@ -49,6 +49,31 @@ class Training(Section):
         return self
 
     @model_validator(mode="after")
+    def _initial_weights_of_fine_tuning(self) -> "Training":
+        average = self.train.initial_share > 0
+        for key, is_set, reset in (
+            ("optim.decay_to", self.optim.decay_to != "zero", "zero"),
+            ("train.initial_share", average, "0"),
+            ("train.head_first", self.train.head_first, "false"),
+        ):
+            if not is_set:
+                continue
+            if not isinstance(self, RunConfig):
+                raise ValueError(f"{key} is for 'usvit cv' and 'usvit train': set it to {reset}")
+            for other, value in (("model.weights", self.model.weights), ("model.tune", self.model.tune)):
+                if value in ("scratch", "head", "lora"):
+                    raise ValueError(
+                        f"{key} is about given weights that are trained further, and with {other}={value} there are "
+                        f"none: set {key} to {reset}"
+                    )
+        if average and (self.optim.name == "schedule_free_adamw" or self.train.ema is not None):
+            raise ValueError(
+                "train.initial_share averages the weights with the initial ones, and optim.name=schedule_free_adamw or "
+                "train.ema averages them in another way: set train.initial_share to 0, or leave out the other"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _masks_in_fine_tuning(self) -> "Training":
         if self.loss.mask_weight > 0 and not isinstance(self, RunConfig):
             raise ValueError(
