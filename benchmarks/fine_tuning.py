@@ -3,12 +3,13 @@
     python -m benchmarks.fine_tuning train --data-root DIR --recipe FILE --out OUT --name plain [--set KEY=VALUE ...]
     python -m benchmarks.fine_tuning compare OUT [--against plain:recomputed]
 
-``train`` fine-tunes the network of each fold to its last step, which nothing chooses, and writes ``NAME.csv``: the
-probabilities of the inner validation images after the last epoch. Statistics of batch normalisation and the average with
-the initial weights do not change how the weights are trained, so that one training gives the rows of several ways:
-``as_is``, ``recomputed``, and with recomputed statistics ``initial A``, the average with a share A of the initial
-weights (WiSE-FT; the head is the trained one). ``compare`` prints the means over folds of the AUC, the accuracy and the
-loss of all ways, and paired differences whose intervals count groups and assume the largest correlation of folds.
+``train`` fine-tunes the network of each fold to its last step, so that no figure has been used to choose, and writes
+``NAME.csv``: the probabilities of the inner validation images after the last step. Statistics of batch normalisation
+and the average with the initial weights do not change how the weights are trained, so that one training gives several
+ways: ``as_is``, ``recomputed``, and ``initial A``, the average with a share A of the initial weights
+(``train.initial_share``) with recomputed statistics, or with those of the training averaged, too. ``compare`` prints
+the means over folds of the AUC, the accuracy and the class-weighted loss of all ways, and paired differences, whose
+intervals count groups and assume the largest variation of trainings.
 """
 
 import argparse
