@@ -162,9 +162,10 @@ def _subject(model: Any, store: Any, prepare: Any) -> Any:
 
 
 def compare(options: argparse.Namespace) -> None:
+    from scipy.stats import t as student
+
     from usvit.metrics.checks import group_codes
     from usvit.metrics.cross_validation import fold_mean
-    from usvit.metrics.fold_difference import difference_within_folds
     from usvit.metrics.fold_figures import area_figure, mean_figure
 
     tables = [pd.read_csv(file).assign(name=file.stem) for file in sorted(options.out.glob("*.csv"))]
@@ -188,10 +189,11 @@ def compare(options: argparse.Namespace) -> None:
             said.append(f"{figure} {mean.value:.3f}" if mean else f"{figure} undefined")
             common = sorted(set(folds) & set(figures.get(options.against, {})))
             if common and way != options.against:
-                a, b = ([[one[fold][figure] for fold in common]] for one in (folds, figures[options.against]))
-                value = difference_within_folds(a, b, options.share, absent="no fold has it", n_groups=n_groups)
-                ends = value.ci95 or (float("nan"), float("nan"))
-                said[-1] += f" ({value.value:+.3f} [{ends[0]:+.3f}, {ends[1]:+.3f}])"
+                pairs = [folds[fold][figure] - figures[options.against][fold][figure] for fold in common]
+                value = fold_mean([pairs])
+                variance, freedom = value.variance_with(options.share)
+                half = float(student.ppf(0.975, freedom)) * variance**0.5
+                said[-1] += f" ({value.value:+.3f} [{value.value - half:+.3f}, {value.value + half:+.3f}])"
         print(f"{way} | {len(folds)} folds | {' | '.join(said)}")
 
 

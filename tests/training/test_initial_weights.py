@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from tests.training.small_training import Pictures, asked, training, vit
-from usvit.config import OptimConfig, RunConfig, TrainConfig
+from usvit.config import OptimConfig, RunConfig
 from usvit.errors import UsvitError
 from usvit.training.initial_weights import backbone_parameters
 from usvit.training.optimizers import check_optimizer, make_optimizer
@@ -16,6 +16,8 @@ from usvit.training.signals import Stopped
 from usvit.upstream.config.pretrain import PretrainConfig
 
 SHARE = 0.3
+DECAY = {"name": "adamw", "weight_decay": 0.1, "decay_to": "initial"}
+AVERAGE = {"steps": 5, "initial_share": SHARE}
 
 
 class Network(nn.Module):
@@ -97,12 +99,8 @@ def test_the_backbone_is_the_network_without_its_head_and_without_additions():
 def test_statistics_of_other_weights_are_refused():
     model = timm.create_model("test_resnet", num_classes=2)
     with pytest.raises(UsvitError, match=r"train\.initial_share evaluates averaged weights"):
-        check_optimizer(model, OptimConfig(), TrainConfig(steps=1, initial_share=SHARE, batch_norm="as_is"))
-    check_optimizer(model, OptimConfig(), TrainConfig(steps=1, initial_share=SHARE, batch_norm="recomputed"))
-
-
-DECAY = {"name": "adamw", "weight_decay": 0.1, "decay_to": "initial"}
-AVERAGE = {"steps": 5, "initial_share": SHARE}
+        check_optimizer(model, RunConfig(train={**AVERAGE, "batch_norm": "as_is"}))
+    check_optimizer(model, RunConfig(train=AVERAGE))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from tests.training.small_training import Pictures, asked, normalised, training
-from usvit.config import EarlyStoppingConfig, OptimConfig, RunConfig, TrainConfig
+from usvit.config import EarlyStoppingConfig, OptimConfig, RunConfig
 from usvit.errors import UsvitError
 from usvit.training.batch_norm import recompute_statistics
 from usvit.training.optimizers import check_optimizer, make_optimizer
@@ -134,16 +134,20 @@ def test_settings_that_contradict_it_are_refused(settings, says):
         RunConfig.model_validate(settings)
 
 
+def averaged(batch_norm):
+    return RunConfig(optim=OPTIM, train={"steps": 1, "batch_norm": batch_norm})
+
+
 def test_trained_batch_normalisation_needs_statistics_that_belong_to_the_average():
     model = timm.create_model("test_resnet", num_classes=2)
     with pytest.raises(UsvitError, match=r"running statistics of batch normalisation .*belong to the weights before"):
-        check_optimizer(model, OptimConfig(**OPTIM), TrainConfig(steps=1))
-    for how in ("recomputed", "frozen"):
-        check_optimizer(model, OptimConfig(**OPTIM), TrainConfig(steps=1, batch_norm=how))
+        check_optimizer(model, averaged("as_is"))
+    for how in ("recomputed", "frozen", "auto"):
+        check_optimizer(model, averaged(how))
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.requires_grad_(False)
-    check_optimizer(model, OptimConfig(**OPTIM), TrainConfig(steps=1))
+    check_optimizer(model, averaged("as_is"))
 
 
 def test_recomputed_statistics_are_those_of_the_averaged_weights(tmp_path):

@@ -89,6 +89,11 @@ class Training(Section):
         return self
 
     @property
+    def batch_norm(self) -> Literal["as_is", "frozen", "recomputed"]:
+        """``train.batch_norm``, with what ``auto`` means for this training."""
+        return "as_is" if self.train.batch_norm == "auto" else self.train.batch_norm
+
+    @property
     def split_seed(self) -> int:
         """Seed of the folds: ``data.split_seed`` if it is set, otherwise the run's seed."""
         return self.seed if self.data.split_seed is None else self.data.split_seed
@@ -116,6 +121,15 @@ class RunConfig(Training):
             written.pop("units", None)
         return dict(written)
 
+    @property
+    def batch_norm(self) -> Literal["as_is", "frozen", "recomputed"]:
+        """``train.batch_norm``, with what ``auto`` means for this run."""
+        if self.train.batch_norm != "auto":
+            return self.train.batch_norm
+        averages = self.optim.name == "schedule_free_adamw" or self.train.initial_share > 0
+        given = self.model.weights != "scratch" and self.model.tune != "head"
+        return "recomputed" if averages or given else "as_is"
+
     @model_validator(mode="after")
     def _adapts_trained_weights(self) -> "RunConfig":
         if self.model.tune == "lora" and self.model.weights == "scratch":
@@ -139,7 +153,7 @@ class RunConfig(Training):
             ("loss.label_smoothing", self.loss.label_smoothing, 0),
             ("loss.attention", "none" if self.loss.attention != "trained" else "trained", "none"),
             ("train.early_stopping.keep", self.train.early_stopping.keep, "best"),
-            ("train.batch_norm", self.train.batch_norm, "as_is"),
+            ("train.batch_norm", self.batch_norm, "as_is"),
         ):
             if self.optim.name == "logistic" and value != wanted:
                 raise ValueError(

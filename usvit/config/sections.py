@@ -434,10 +434,11 @@ class TrainConfig(Section):
     initial_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the initial weights in the network that is evaluated and kept: (1 - share) of the trained weights and
     share of the initial ones, except in the head, which is the trained one (WiSE-FT, Wortsman et al. 2022)."""
-    batch_norm: Literal["as_is", "frozen", "recomputed"] = "as_is"
+    batch_norm: Literal["auto", "as_is", "frozen", "recomputed"] = "auto"
     """Running statistics of batch normalisation: updated by each batch with the momentum of the network (``as_is``),
     those of the initial weights (``frozen``; scale and shift are trained), or ``recomputed`` before each evaluation,
-    over the training images without augmentation."""
+    over the training images without augmentation. ``auto``: ``recomputed`` in a fine-tuning of given weights, and for
+    averaged weights (``train.initial_share``, schedule-free AdamW); otherwise ``as_is``."""
     log_every: Annotated[int, Field(ge=1)] = 50
     """Steps between rows of the step log, and between checks that the loss is finite."""
     compile: bool = False
@@ -449,6 +450,15 @@ class TrainConfig(Section):
     of its parameters (``fsdp``)."""
     peak_tflops: Annotated[float, Field(gt=0)] | None = None
     """Peak TFLOP/s of one device, for the MFU of the step log; null: the known value, which exists for some GPUs."""
+
+    @model_serializer(mode="wrap")
+    def _without_initial_weights(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is off about initial weights, so that the records of such runs are what they were before."""
+        written = dict(handler(self))
+        for key in ("head_first", "initial_share"):
+            if not written[key]:
+                written.pop(key)
+        return written
 
     @model_validator(mode="after")
     def _one_length(self) -> "TrainConfig":

@@ -276,7 +276,7 @@ def _run_fold(
             name=setup.fold_name(fold),
             progress=progress,
             on_best=validation.keep,
-            statistics=statistics_of_training if config.train.batch_norm == "recomputed" else None,
+            statistics=statistics_of_training if config.batch_norm == "recomputed" else None,
         ).fit()
     times = result.phases
     with times.phase("prediction"):

@@ -1,8 +1,8 @@
 """Running statistics of batch normalisation that belong to the weights which are evaluated.
 
 During training, each step adds a little of its batch to the running statistics. After a short training, or with a small
-momentum (0.01 in TensorFlow's codes), they still belong to earlier weights, and those of averaged weights belong to none.
-The network in evaluation mode is then worse than it was in training.
+momentum, they still belong to earlier weights, and averaged weights have none. The network in evaluation mode is then
+worse than it was in training.
 """
 
 from collections.abc import Iterable

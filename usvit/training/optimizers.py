@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from usvit.config import OptimConfig, TrainConfig
+from usvit.config import OptimConfig, Training
 from usvit.errors import UsvitError
 from usvit.training.initial_weights import decay_to_initial
 from usvit.training.parameter_groups import check_layers, hidden_matrices, parameter_groups
@@ -79,13 +79,14 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
     return optimizer
 
 
-def check_optimizer(model: nn.Module, config: OptimConfig, train: TrainConfig) -> None:
+def check_optimizer(model: nn.Module, training: Training) -> None:
     """Raise if the optimizer of a recipe cannot train the trainable parameters of a network as it is meant to.
 
     Raises:
         UsvitError: Muon has no matrix to train, or averaged weights would be evaluated with batch normalisation whose
             statistics belong to other weights.
     """
+    config, share = training.optim, training.train.initial_share
     if config.layer_decay is not None:
         check_layers(model)
     if config.name in _MUON and not hidden_matrices(model):
@@ -93,9 +94,9 @@ def check_optimizer(model: nn.Module, config: OptimConfig, train: TrainConfig) -
             f"optim.name={config.name} trains hidden matrices, and of this network ({type(model).__name__}) none is "
             "trained: set optim.name=adamw, which trains all that is left, or another model.tune."
         )
-    averages = config.name == "schedule_free_adamw" or train.initial_share > 0
-    if averages and train.batch_norm == "as_is" and trains_batch_norm(model):
-        setting = "train.initial_share" if train.initial_share > 0 else "optim.name=schedule_free_adamw"
+    averages = config.name == "schedule_free_adamw" or share > 0
+    if averages and training.batch_norm == "as_is" and trains_batch_norm(model):
+        setting = "train.initial_share" if share > 0 else "optim.name=schedule_free_adamw"
         raise UsvitError(
             f"{setting} evaluates averaged weights, but the running statistics of batch normalisation in this network "
             f"({type(model).__name__}) belong to the weights before the average: set train.batch_norm to recomputed "
