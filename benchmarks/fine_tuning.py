@@ -143,7 +143,7 @@ def _fit_head(setup: Any, store: Any, model: Any, fabric: Any, loss: Any, at: An
     )
     targets = units.targets[at["train"]]
     result = fit_logistic_head(
-        list(head.module.parts),
+        list(head.module.parts),  # type: ignore[arg-type]
         head.store[at["train"]],
         targets,
         loss_fn.class_weights.cpu().numpy().astype(float)[targets],
@@ -176,8 +176,9 @@ def compare(options: argparse.Namespace) -> None:
     losses = -np.log(prob[np.arange(len(prob)), label].clip(1e-12)) * weight / weight.mean()
     every = np.ones(len(table), bool)
     figures: dict[str, dict[int, dict[str, Any]]] = {}
-    for (name, way, fold), at in table.groupby(["name", "way", "fold"]).indices.items():
-        figures.setdefault(f"{name}:{way}", {})[fold] = {
+    for key, at in table.groupby(["name", "way", "fold"]).indices.items():
+        assert isinstance(key, tuple)
+        figures.setdefault(f"{key[0]}:{key[1]}", {})[key[2]] = {
             "AUC": area_figure(label[at] == options.positive, prob[at, options.positive], code[at], n_groups),
             "accuracy": mean_figure((prob[at].argmax(1) == label[at]).astype(float), every[at], code[at], n_groups),
             "loss": mean_figure(losses[at], every[at], code[at], n_groups),
@@ -191,6 +192,7 @@ def compare(options: argparse.Namespace) -> None:
             if common and way != options.against:
                 pairs = [folds[fold][figure] - figures[options.against][fold][figure] for fold in common]
                 value = fold_mean([pairs])
+                assert value is not None
                 variance, freedom = value.variance_with(options.share)
                 half = float(student.ppf(0.975, freedom)) * variance**0.5
                 said[-1] += f" ({value.value:+.3f} [{value.value - half:+.3f}, {value.value + half:+.3f}])"

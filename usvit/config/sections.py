@@ -456,8 +456,8 @@ class TrainConfig(Section):
         """Leave out what is off about initial weights, so that the records of such runs are what they were before."""
         written = dict(handler(self))
         for key in ("head_first", "initial_share"):
-            if not written[key]:
-                written.pop(key)
+            if not getattr(self, key):
+                written.pop(key, None)
         return written
 
     @model_validator(mode="after")
