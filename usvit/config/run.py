@@ -126,9 +126,10 @@ class RunConfig(Training):
         """``train.batch_norm``, with what ``auto`` means for this run."""
         if self.train.batch_norm != "auto":
             return self.train.batch_norm
+        if self.model.weights not in ("scratch", "phantom") and self.model.tune != "head":
+            return "frozen"
         averages = self.optim.name == "schedule_free_adamw" or self.train.initial_share > 0
-        given = self.model.weights != "scratch" and self.model.tune != "head"
-        return "recomputed" if averages or given else "as_is"
+        return "recomputed" if averages else "as_is"
 
     @model_validator(mode="after")
     def _adapts_trained_weights(self) -> "RunConfig":

@@ -270,7 +270,7 @@ def _run_fold(
             fabric,
             batches,
             validation,
-            train=config.train,
+            train=config.train.model_copy(update={"batch_norm": config.batch_norm}),
             optim=optim,
             checkpoint=checkpoint,
             name=setup.fold_name(fold),
