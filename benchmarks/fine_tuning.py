@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-SHARES = (0.25, 0.5, 0.75)
+SHARES = (0.25, 0.5)
 
 
 def train(options: argparse.Namespace) -> None:
@@ -103,7 +103,8 @@ def _train_fold(setup: Any, store: Any, fold: int, out: Path) -> list[dict[str, 
         _fit_head(setup, store, model, fabric, (units, loss_fn), at)
     seed_everything(config.seed, "train", fold)
     task = units.task(_subject(model, store, prepare), loss_fn, lambda module, which: None)  # type: ignore[arg-type, return-value]
-    arguments = {"train": config.train, "optim": config.optim, "name": "", "progress": NO_PROGRESS}
+    settings = config.train.model_copy(update={"batch_norm": config.batch_norm})
+    arguments = {"train": settings, "optim": config.optim, "name": "", "progress": NO_PROGRESS}
     begun = time.monotonic()
     result = Trainer(task, fabric, batches, epoch, checkpoint=out / f"state-{fold}.pt", **arguments).fit()
     (out / f"state-{fold}.pt").unlink(missing_ok=True)

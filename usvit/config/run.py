@@ -126,8 +126,6 @@ class RunConfig(Training):
         """``train.batch_norm``, with what ``auto`` means for this run."""
         if self.train.batch_norm != "auto":
             return self.train.batch_norm
-        if self.model.weights not in ("scratch", "phantom") and self.model.tune != "head":
-            return "frozen"
         averages = self.optim.name == "schedule_free_adamw" or self.train.initial_share > 0
         return "recomputed" if averages else "as_is"
 

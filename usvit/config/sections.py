@@ -437,9 +437,8 @@ class TrainConfig(Section):
     batch_norm: Literal["auto", "as_is", "frozen", "recomputed"] = "auto"
     """Running statistics of batch normalisation: updated by each batch with the momentum of the network (``as_is``),
     those of the initial weights (``frozen``; scale and shift are trained), or ``recomputed`` before each evaluation,
-    over the training images without augmentation. ``auto``: ``frozen`` in a fine-tuning of given weights other than
-    ``phantom``; otherwise ``recomputed`` for averaged weights (``train.initial_share``, schedule-free AdamW), else
-    ``as_is``."""
+    over the training images without augmentation. ``auto``: ``recomputed`` for averaged weights
+    (``train.initial_share``, schedule-free AdamW), otherwise ``as_is``."""
     log_every: Annotated[int, Field(ge=1)] = 50
     """Steps between rows of the step log, and between checks that the loss is finite."""
     compile: bool = False
