@@ -88,6 +88,7 @@ def training(
     optim=None,
     workers=0,
     evaluate=None,
+    statistics=None,
     identity="a",
     **train,
 ):
@@ -111,6 +112,7 @@ def training(
         checkpoint=Path(folder) / "state.pt",
         name="test",
         progress=NoProgress(),
+        statistics=statistics,
         log=StepLog(Path(folder), device=world.fabric.device),
         identity=identity,
     ).fit()

@@ -9,8 +9,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tests.training.test_trainer import run
+from usvit.config import RunConfig
 from usvit.models.trainable import checkpoint_gradients, set_trainable
 from usvit.training.batch_norm import recompute_statistics
+from usvit.upstream.config.pretrain import PretrainConfig
 
 FABRIC = lightning_fabric.Fabric(accelerator="cpu", devices=1, precision="32-true")
 
@@ -97,3 +99,39 @@ def test_the_small_momentum_of_a_network_leaves_statistics_of_earlier_weights():
     fresh = recomputed(model, images)[1].running_mean.numpy()
     assert np.abs(stale - wanted).max() > 0.5 * np.abs(wanted).max()
     assert np.abs(fresh - wanted).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("settings", "meaning"),
+    [
+        ({"model": {"weights": "scratch"}}, "as_is"),
+        ({"model": {"weights": "hub"}}, "as_is"),
+        (
+            {"model": {"name": "usvit_small", "weights": "phantom"}, "train": {"steps": 5, "initial_share": 0.5}},
+            "recomputed",
+        ),
+        ({"model": {"weights": "hub"}, "train": {"steps": 5, "batch_norm": "frozen"}}, "frozen"),
+        (
+            {"model": {"weights": "scratch"}, "optim": {"name": "schedule_free_adamw", "schedule": "constant"}},
+            "recomputed",
+        ),
+    ],
+)
+def test_what_auto_means(settings, meaning):
+    assert RunConfig.model_validate(settings).batch_norm == meaning
+
+
+def test_auto_leaves_pre_training_as_it_is():
+    assert PretrainConfig().batch_norm == "as_is"
+
+
+def test_a_network_without_batch_normalisation_does_not_change_and_sees_no_image():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2), nn.LayerNorm(2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def batches():
+        raise AssertionError("an image was read")
+        yield
+
+    recomputed(model, batches())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from tests.training.small_training import Pictures, asked, training
-from usvit.config import LoraConfig, OptimConfig
+from usvit.config import LoraConfig, OptimConfig, RunConfig
 from usvit.errors import UsvitError
 from usvit.models.lora import add_lora
 from usvit.models.trainable import set_trainable
@@ -94,7 +94,7 @@ def test_a_network_without_a_trained_hidden_matrix_is_refused(tune, make):
     model = make()
     set_trainable(model, tune)
     with pytest.raises(UsvitError, match=r"optim\.name=muon trains hidden matrices.* none is trained"):
-        check_optimizer(model, OptimConfig(name="muon"))
+        check_optimizer(model, RunConfig(optim=OptimConfig(name="muon")))
 
 
 @pytest.mark.parametrize("name", ["muon", "nadamuon"])

@@ -2,6 +2,7 @@
 
 import copy
 
+import lightning_fabric
 import numpy as np
 import pytest
 import timm
@@ -9,9 +10,10 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from tests.training.small_training import Pictures, asked, training
+from tests.training.small_training import Pictures, asked, normalised, training
 from usvit.config import EarlyStoppingConfig, OptimConfig, RunConfig
 from usvit.errors import UsvitError
+from usvit.training.batch_norm import recompute_statistics
 from usvit.training.optimizers import check_optimizer, make_optimizer
 from usvit.training.schedule_free import AveragedWeights, ScheduleFreeAdamW
 from usvit.training.signals import Stopped
@@ -132,11 +134,32 @@ def test_settings_that_contradict_it_are_refused(settings, says):
         RunConfig.model_validate(settings)
 
 
-def test_trained_batch_normalisation_is_refused():
+def averaged(batch_norm):
+    return RunConfig(optim=OPTIM, train={"steps": 1, "batch_norm": batch_norm})
+
+
+def test_trained_batch_normalisation_needs_statistics_that_belong_to_the_average():
     model = timm.create_model("test_resnet", num_classes=2)
     with pytest.raises(UsvitError, match=r"running statistics of batch normalisation .*belong to the weights before"):
-        check_optimizer(model, OptimConfig(**OPTIM))
+        check_optimizer(model, averaged("as_is"))
+    for how in ("recomputed", "frozen", "auto"):
+        check_optimizer(model, averaged(how))
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.requires_grad_(False)
-    check_optimizer(model, OptimConfig(**OPTIM))
+    check_optimizer(model, averaged("as_is"))
+
+
+def test_recomputed_statistics_are_those_of_the_averaged_weights(tmp_path):
+    pixels = normalised(torch.from_numpy(Pictures().pixels))
+    fabric = lightning_fabric.Fabric(accelerator="cpu", devices=1, precision="32-true")
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, momentum=0.01), nn.Flatten(), nn.Linear(3600, 2))
+
+    def recompute(wrapped):
+        recompute_statistics(wrapped, fabric, lambda batch: batch, [pixels])
+
+    training(tmp_path, module=module, optim=OPTIM, statistics=recompute)
+    kept = module[0](pixels).mean((0, 2, 3))
+    assert module[1].running_mean == pytest.approx(kept.detach(), abs=1e-6)
+    assert module[1].num_batches_tracked == 1

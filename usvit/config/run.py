@@ -49,6 +49,31 @@ class Training(Section):
         return self
 
     @model_validator(mode="after")
+    def _initial_weights_of_fine_tuning(self) -> "Training":
+        average = self.train.initial_share > 0
+        for key, is_set, reset in (
+            ("optim.decay_to", self.optim.decay_to != "zero", "zero"),
+            ("train.initial_share", average, "0"),
+            ("train.head_first", self.train.head_first, "false"),
+        ):
+            if not is_set:
+                continue
+            if not isinstance(self, RunConfig):
+                raise ValueError(f"{key} is for 'usvit cv' and 'usvit train': set it to {reset}")
+            for other, value in (("model.weights", self.model.weights), ("model.tune", self.model.tune)):
+                if value in ("scratch", "head", "lora"):
+                    raise ValueError(
+                        f"{key} is about given weights that are trained further, and with {other}={value} there are "
+                        f"none: set {key} to {reset}"
+                    )
+        if average and (self.optim.name == "schedule_free_adamw" or self.train.ema is not None):
+            raise ValueError(
+                "train.initial_share averages the weights with the initial ones, and optim.name=schedule_free_adamw or "
+                "train.ema averages them in another way: set train.initial_share to 0, or leave out the other"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _masks_in_fine_tuning(self) -> "Training":
         if self.loss.mask_weight > 0 and not isinstance(self, RunConfig):
             raise ValueError(
@@ -62,6 +87,11 @@ class Training(Section):
         if self.loss.vote != "image" and not isinstance(self, RunConfig):
             raise ValueError("loss.vote is for 'usvit cv' and 'usvit train': set it to image")
         return self
+
+    @property
+    def batch_norm(self) -> Literal["as_is", "frozen", "recomputed"]:
+        """``train.batch_norm``, with what ``auto`` means for this training."""
+        return "as_is" if self.train.batch_norm == "auto" else self.train.batch_norm
 
     @property
     def split_seed(self) -> int:
@@ -82,6 +112,14 @@ class RunConfig(Training):
     least time on its cores, and one after another if a fold has fewer than 1,000 training images (steps times batch
     size); on a GPU, 1. The result is that of one fold after another with as many threads, which ``folds.threads`` of
     ``run.json`` states."""
+
+    @property
+    def batch_norm(self) -> Literal["as_is", "frozen", "recomputed"]:
+        """``train.batch_norm``, with what ``auto`` means for this run."""
+        if self.train.batch_norm != "auto":
+            return self.train.batch_norm
+        averages = self.optim.name == "schedule_free_adamw" or self.train.initial_share > 0
+        return "recomputed" if averages else "as_is"
 
     @model_validator(mode="after")
     def _adapts_trained_weights(self) -> "RunConfig":
@@ -106,7 +144,7 @@ class RunConfig(Training):
             ("loss.label_smoothing", self.loss.label_smoothing, 0),
             ("loss.attention", "none" if self.loss.attention != "trained" else "trained", "none"),
             ("train.early_stopping.keep", self.train.early_stopping.keep, "best"),
-            ("train.batch_norm", self.train.batch_norm, "as_is"),
+            ("train.batch_norm", self.batch_norm, "as_is"),
         ):
             if self.optim.name == "logistic" and value != wanted:
                 raise ValueError(

@@ -313,6 +313,10 @@ class OptimConfig(Section):
     """All but SGD; null: the optimiser's own."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Applied to the matrices of linear layers and convolutions; never to biases, scales and shifts."""
+    decay_to: Literal["zero", "initial"] = "zero"
+    """``initial``: the weight decay of SGD, Adam and AdamW draws the network to the weights that it starts from instead
+    of to zero (L2-SP, Li et al. 2018); its new head is drawn to zero. With SGD it is their penalty, with AdamW
+    decoupled."""
     decay_embeddings: bool = False
     """Apply the weight decay also to position tables, tokens and learned queries (public code of DINO)."""
     weight_decay_end: Annotated[float, Field(ge=0)] | None = None
@@ -347,6 +351,12 @@ class OptimConfig(Section):
         if self.weight_decay_end is not None and self.weight_decay == 0:
             raise ValueError(
                 "optim.weight_decay_end needs a weight decay to begin with: set optim.weight_decay above 0"
+            )
+        if self.decay_to == "initial" and (self.weight_decay == 0 or self.name not in ("sgd", "adam", "adamw")):
+            raise ValueError(
+                "optim.decay_to=initial changes the weight decay of sgd, adam and adamw, but optim.name is "
+                f"{self.name} and optim.weight_decay is {self.weight_decay:g}: choose one of these, and a weight decay "
+                "above 0, or set optim.decay_to=zero"
             )
         if self.clip_each and self.clip_norm is None:
             raise ValueError("optim.clip_each needs optim.clip_norm: set it, or optim.clip_each=false")
@@ -400,10 +410,17 @@ class TrainConfig(Section):
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Decay of the exponential moving average of the weights, which is evaluated and kept instead of them (Polyak
     averaging); null: off."""
-    batch_norm: Literal["as_is", "frozen", "recomputed"] = "as_is"
+    head_first: bool = False
+    """Start with a head that logistic regression fits to the features of the initial weights, its strength chosen on
+    the inner validation part, and then train all of the network (LP-FT, Kumar et al. 2022)."""
+    initial_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the initial weights in the network that is evaluated and kept: (1 - share) of the trained weights and
+    share of the initial ones, except in the head, which is the trained one (WiSE-FT, Wortsman et al. 2022)."""
+    batch_norm: Literal["auto", "as_is", "frozen", "recomputed"] = "auto"
     """Running statistics of batch normalisation: updated by each batch with the momentum of the network (``as_is``),
     those of the initial weights (``frozen``; scale and shift are trained), or ``recomputed`` before each evaluation,
-    over the training images without augmentation."""
+    over the training images without augmentation. ``auto``: ``recomputed`` for averaged weights
+    (``train.initial_share``, schedule-free AdamW), otherwise ``as_is``."""
     log_every: Annotated[int, Field(ge=1)] = 50
     """Steps between rows of the step log, and between checks that the loss is finite."""
     compile: bool = False

@@ -239,5 +239,5 @@ def adapt(model: nn.Module, config: Training) -> TuneReport:
     if config.model.tune == "lora":
         add_lora(model, config.model.lora, config.model.image_size)
     tuned = set_trainable(model, config.model.tune)
-    check_optimizer(model, config.optim)
+    check_optimizer(model, config)
     return tuned

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,7 @@ def _fold_trainer(
         store,
         fabric,
         setup.preprocessing,
-        augmented=setup.config.input.augment != "none",
+        augmented=setup.config.input.augment != "none" and not setup.config.train.head_first,
         batch_size=_eval_size(setup),
         progress=progress,
         cache=setup.config.data.cache if setup.manifest.is_public else None,
@@ -241,17 +241,15 @@ def _run_fold(
     )
 
     def outputs_of(wrapped: Any, which: NDArray[np.int64]) -> NetworkOutputs:
-        return predict(wrapped, fabric, subject.prepare, eval_batches(subject.store, which, _eval_size(setup)))
+        return _outputs(setup, subject, fabric, which, wrapped)
 
-    def validated(wrapped: Any) -> NetworkOutputs:
-        if config.train.batch_norm == "recomputed":
-            size, seed = _eval_size(setup), derive_seed(config.seed, "statistics", fold)
-            order = np.random.default_rng(seed).permutation(at["train"])
-            whole = order[: len(order) // size * size] if len(order) > size else order  # batches of one size
-            recompute_statistics(wrapped, fabric, subject.prepare, eval_batches(subject.store, whole, size))
-        return outputs_of(wrapped, at["val"])
+    def statistics_of_training(wrapped: Any) -> None:
+        size, seed = _eval_size(setup), derive_seed(config.seed, "statistics", fold)
+        order = np.random.default_rng(seed).permutation(at["train"])
+        whole = order[: len(order) // size * size] if len(order) > size else order  # batches of one size
+        recompute_statistics(wrapped, fabric, subject.prepare, eval_batches(subject.store, whole, size))
 
-    validation = Validation(loss_fn, units, at["val"], validated)
+    validation = Validation(loss_fn, units, at["val"], lambda wrapped: outputs_of(wrapped, at["val"]))
     # Checkpoints hold the state of the random generators, so that a resumed training draws the same dropout masks.
     seed_everything(config.seed, "train", fold)
     checkpoint = folder / "state.pt"
@@ -263,17 +261,23 @@ def _run_fold(
     if config.optim.name == "logistic":
         result = _logistic_head(setup, subject, validation, fabric, units, loss_fn, at["train"])
     else:
+        if config.train.head_first and not checkpoint.is_file():
+            frozen = heads.subject(model)
+            first = partial(_outputs, setup, frozen, fabric, at["val"])
+            chosen = Validation(loss_fn, units, at["val"], first)
+            _logistic_head(setup, frozen, chosen, fabric, units, loss_fn, at["train"])
         result = Trainer(
             task,
             fabric,
             batches,
             validation,
-            train=config.train,
+            train=config.train.model_copy(update={"batch_norm": config.batch_norm}),
             optim=optim,
             checkpoint=checkpoint,
             name=setup.fold_name(fold),
             progress=progress,
             on_best=validation.keep,
+            statistics=statistics_of_training if config.batch_norm == "recomputed" else None,
         ).fit()
     times = result.phases
     with times.phase("prediction"):
@@ -348,6 +352,12 @@ def _run_fold(
     return result
 
 
+def _outputs(
+    setup: CrossValidationSetup, subject: Subject, fabric: lightning_fabric.Fabric, at: NDArray[np.int64], wrapped: Any
+) -> NetworkOutputs:
+    return predict(wrapped, fabric, subject.prepare, eval_batches(subject.store, at, _eval_size(setup)))
+
+
 def _logistic_head(
     setup: CrossValidationSetup,
     subject: Subject,
@@ -359,9 +369,11 @@ def _logistic_head(
 ) -> FitResult:
     """Fit the head of a fold by logistic regression, and choose its strength on the inner validation images."""
     if not isinstance(subject.store, FeatureStore):
+        first = setup.config.train.head_first
         raise UsvitError(
-            f"optim.name=logistic needs a network that ends in its classifier, and {setup.spec.name} has other layers "
-            "there. Set model.features=last, or another optim.name."
+            f"{'train.head_first' if first else 'optim.name=logistic'} needs a network that ends in its classifier, "
+            f"and {setup.spec.name} has other layers there. "
+            f"{'Set it to false.' if first else 'Set model.features=last, or another optim.name.'}"
         )
     targets, votes = units.targets[at], units.votes(at)
     weights = loss_fn.class_weights.cpu().numpy().astype(np.float64)[targets]

@@ -1,8 +1,8 @@
 """Running statistics of batch normalisation that belong to the weights which are evaluated.
 
-During training, each step adds a little of its batch to the running statistics. After a short training, or with the
-small momentum of some networks (0.01 in timm's ``tf_`` networks), they still belong to earlier weights, and the network
-in evaluation mode is worse than it was in training.
+During training, each step adds a little of its batch to the running statistics. After a short training, or with a small
+momentum, they still belong to earlier weights, and averaged weights have none. The network in evaluation mode is then
+worse than it was in training.
 """
 
 from collections.abc import Iterable

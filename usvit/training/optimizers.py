@@ -9,8 +9,9 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from usvit.config import OptimConfig
+from usvit.config import OptimConfig, Training
 from usvit.errors import UsvitError
+from usvit.training.initial_weights import decay_to_initial
 from usvit.training.parameter_groups import check_layers, hidden_matrices, parameter_groups
 from usvit.training.schedule_free import ScheduleFreeAdamW
 
@@ -71,18 +72,21 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
         **_moments(config),
         **fused,
     )
+    if config.decay_to == "initial":
+        decay_to_initial(model, optimizer, decoupled=config.name == "adamw")
     if config.momentum_dtype == "bfloat16":
         optimizer.register_step_post_hook(_round_momentum)
     return optimizer
 
 
-def check_optimizer(model: nn.Module, config: OptimConfig) -> None:
+def check_optimizer(model: nn.Module, training: Training) -> None:
     """Raise if the optimizer of a recipe cannot train the trainable parameters of a network as it is meant to.
 
     Raises:
-        UsvitError: Muon has no matrix to train, or schedule-free AdamW would evaluate batch normalisation whose
+        UsvitError: Muon has no matrix to train, or averaged weights would be evaluated with batch normalisation whose
             statistics belong to other weights.
     """
+    config, share = training.optim, training.train.initial_share
     if config.layer_decay is not None:
         check_layers(model)
     if config.name in _MUON and not hidden_matrices(model):
@@ -90,15 +94,20 @@ def check_optimizer(model: nn.Module, config: OptimConfig) -> None:
             f"optim.name={config.name} trains hidden matrices, and of this network ({type(model).__name__}) none is "
             "trained: set optim.name=adamw, which trains all that is left, or another model.tune."
         )
-    trained_norms = (module for module in model.modules() if isinstance(module, _BatchNorm))
-    if config.name == "schedule_free_adamw" and any(
-        parameter.requires_grad for norm in trained_norms for parameter in norm.parameters()
-    ):
+    averages = config.name == "schedule_free_adamw" or share > 0
+    if averages and training.batch_norm == "as_is" and trains_batch_norm(model):
+        setting = "train.initial_share" if share > 0 else "optim.name=schedule_free_adamw"
         raise UsvitError(
-            f"optim.name=schedule_free_adamw evaluates averaged weights, but the running statistics of batch "
-            f"normalisation in this network ({type(model).__name__}) belong to the weights before the average: set "
-            "optim.name=adamw, or choose a network without batch normalisation."
+            f"{setting} evaluates averaged weights, but the running statistics of batch normalisation in this network "
+            f"({type(model).__name__}) belong to the weights before the average: set train.batch_norm to recomputed "
+            "('usvit cv' and 'usvit train') or frozen, or choose a network without batch normalisation."
         )
+
+
+def trains_batch_norm(model: nn.Module) -> bool:
+    """Return whether a network has batch normalisation with a trained scale or shift."""
+    norms = (module for module in model.modules() if isinstance(module, _BatchNorm))
+    return any(parameter.requires_grad for norm in norms for parameter in norm.parameters())
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from usvit.config import OptimConfig
 from usvit.errors import UsvitError
-from usvit.models import head_parts
+from usvit.training.initial_weights import head_parameters
 
 _ParameterKind = Literal["matrix", "bias", "scale", "embedding"]
 """``matrix``: a linear map or a convolution; ``bias``: the shift of its outputs; ``scale``: a scale or shift of
@@ -85,13 +85,7 @@ def hidden_matrices(model: nn.Module) -> set[str]:
 
     The matrices of adapters (LoRA) are among them; kernels of convolutions are not.
     """
-    heads = {
-        id(parameter)
-        for module in model.modules()
-        if hasattr(module, "get_classifier")
-        for part in head_parts(module)
-        for parameter in part.parameters()
-    }
+    heads = head_parameters(model)
     return {
         name
         for name, parameter in model.named_parameters()

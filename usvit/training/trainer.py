@@ -23,6 +23,7 @@ from usvit.training.distributed import PATIENCE, World, full_state, load_full_st
 from usvit.training.early_stopping import EarlyStopping
 from usvit.training.ema import Ema
 from usvit.training.evaluation import Evaluator, Figures
+from usvit.training.initial_weights import AverageWithInitial
 from usvit.training.optimizers import learning_rate, make_optimizer, resolve, weight_decay
 from usvit.training.phases import PhaseTimes
 from usvit.training.running_loss import RunningLoss, check_weights
@@ -85,6 +86,8 @@ class Trainer:
         name: shown with the progress.
         progress: shows the progress.
         on_best: called after an evaluation that is the best so far, such as to keep what ``evaluate`` computed.
+        statistics: called with the module that ``evaluate`` gets, before it and before the weights are kept, to compute
+            running statistics that belong to these weights; None to leave them.
         log: gets a row every ``train.log_every`` steps; the main process alone writes it.
         identity: identifies the training; a checkpoint with another identity is refused. If empty, only a checkpoint
             that does not fit is refused.
@@ -103,6 +106,7 @@ class Trainer:
         name: str,
         progress: Progress,
         on_best: Callable[[], None] | None = None,
+        statistics: Callable[[nn.Module], None] | None = None,
         log: "StepLog | None" = None,
         identity: str = "",
     ):
@@ -110,7 +114,7 @@ class Trainer:
         self.optim = resolve(optim, train.batch_size, stream.steps_per_epoch)
         self.steps = train.steps or math.ceil((train.epochs or 0) * stream.steps_per_epoch)
         self.eval_every = min(train.eval_every or math.ceil(stream.steps_per_epoch), self.steps)
-        self._evaluate_module, self._on_best = evaluate, on_best
+        self._evaluate_module, self._on_best, self._statistics = evaluate, on_best, statistics
         self._checkpoint, self._identity = checkpoint, identity
         self._name, self._progress = name, progress
 
@@ -156,18 +160,23 @@ class Trainer:
             check_compiler(self.fabric.device.type, "train.compile", "set train.compile to false")
             module.compile()
         self.ema = None if train.ema is None else Ema(module, train.ema)  # before parameters are sharded
-        self.averaged = AveragedWeights(module) if self.optim.name == "schedule_free_adamw" else None
+        self.averaged: AveragedWeights | AverageWithInitial | None = None
+        if self.optim.name == "schedule_free_adamw":
+            self.averaged = AveragedWeights(module)
+        elif train.initial_share > 0:
+            self.averaged = AverageWithInitial(module, train.initial_share)
         self.wrapped, self.optimizer = self.world.setup(module, lambda: self._optimizer(module))
         average = self.ema or self.averaged
         self.kept = module if average is None else average.module
-        evaluated = self.wrapped if average is None else self.world.setup_ema(average.module)
+        self.evaluated = self.wrapped if average is None else self.world.setup_ema(average.module)
+        self._refreshed = -1
         self.state = TrainState(EarlyStopping(train.early_stopping), RunningLoss(self.world))
         self.checkpoints = CheckpointManager(
             self._checkpoint, self._identity, self.world, module, self.optimizer, self.ema
         )
         self.evaluator = Evaluator(
             self.kept,
-            evaluated,
+            self.evaluated,
             self._evaluate_module,
             self.world,
             train.early_stopping.monitor,
@@ -250,7 +259,7 @@ class Trainer:
                 logged = {**row, "loss": loss, "images_per_second": speed, "seconds_left": left}
                 self.world.on_main(self.log.add, logged)
         if at_evaluation:
-            self._refresh_average()
+            self._refresh()
             self.evaluator.run(state, row, speed, self.checkpoints.saved_step)
             self._train_mode()
         self._progress.update(step, _note(speed, state.history))
@@ -259,7 +268,7 @@ class Trainer:
     def _finish(self) -> FitResult:
         """Load the kept weights into the task's module."""
         state, module, world = self.state, self.task.module, self.world
-        self._refresh_average()
+        self._refresh()
         world.average_statistics(self.kept)
         keep_best = self.train.early_stopping.keep == "best" and bool(state.best_weights)
         if keep_best or self.kept is not module:
@@ -278,10 +287,15 @@ class Trainer:
             images_per_second=state.step * self.stream.batch_size / max(state.training_seconds, 1e-9),
         )
 
-    def _refresh_average(self) -> None:
-        """Compute the weights that schedule-free AdamW keeps; nothing for other optimizers."""
+    def _refresh(self) -> None:
+        """Compute the averaged weights that are evaluated and kept, and running statistics, if there are any."""
+        if self._refreshed == self.state.step:
+            return
+        self._refreshed = self.state.step
         if self.averaged is not None:
             self.averaged.refresh(self.task.module, self.optimizer)
+        if self._statistics is not None:
+            self._statistics(self.evaluated)
 
     def _check_losses(self) -> None:
         self.state.losses.check(self.optim, self.steps, self.checkpoints.saved_step)
