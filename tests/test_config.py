@@ -112,9 +112,8 @@ def test_what_changes_only_speed_is_no_part_of_a_runs_identity():
     assert identity(recipe("demo", "seed=1").model_dump()) != identity(fast.model_dump())
 
 
-def test_a_run_without_a_unit_writes_none_and_one_with_a_unit_has_another_identity():
+def test_a_run_with_another_unit_has_another_identity():
     images, patients = recipe("demo"), recipe("demo", "units.unit=patient")
-    assert "units" not in images.model_dump(mode="json")
     written = patients.model_dump(mode="json")
     assert written["units"] == {"unit": "patient", "pooling": "mean", "unit_labels": "any"}
     assert type(patients).model_validate(written) == patients
