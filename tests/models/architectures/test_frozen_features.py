@@ -96,12 +96,6 @@ def test_settings_that_do_not_fit_are_refused(settings, says):
         build_config({"model": settings})
 
 
-def test_a_configuration_without_frozen_features_is_written_as_before():
-    written = build_config({}).model_dump(mode="json")
-    assert not {"features", "views", "lesion"} & set(written["model"])
-    assert "strengths" not in written["optim"]
-
-
 def test_networks_without_maps_and_joined_names_without_features_are_refused():
     with pytest.raises(UsvitError, match=r"joins networks.*set model\.features"):
         find_model("resnet50+vgg16")
