@@ -139,3 +139,57 @@ def test_more_readers_and_more_patients_find_more():
     pilot = numbers(np.array([0.02, 0.05, 0.08, 0.01, 0.06]), 0.0012, 0.0003)
     power = [reader_power(pilot, 0.04, readers, patients) for readers, patients in ((3, 1.0), (6, 1.0), (6, 3.0))]
     assert power == sorted(power) and 0 < power[0] < power[2] < 1
+
+
+def areas_without_each_case(positive, ratings):
+    """Return the (n, R) AUCs of R ratings without ties, one case left out at a time, from one matrix of comparisons."""
+    found = np.empty((len(positive), len(ratings)))
+    m, n = positive.sum(), (~positive).sum()
+    for column, one in enumerate(ratings):
+        won = one[positive][:, None] > one[~positive]
+        found[positive, column] = (won.sum() - won.sum(axis=1)) / ((m - 1) * n)
+        found[~positive, column] = (won.sum() - won.sum(axis=0)) / (m * (n - 1))
+    return found
+
+
+def check_published(first, second, positive, expected):
+    """Compare a difference with results that RJafroc gave for the same simulated data.
+
+    Its covariances are a jackknife's: with these, everything is equal; with Obuchowski's, which count patients, nearly.
+    """
+    effect, p, low, high, freedom = expected
+    found = ReaderNumbers.of(*(reader_parts(positive, one, np.arange(len(positive))) for one in (second, first)))
+    left_out = areas_without_each_case(positive, second) - areas_without_each_case(positive, first)
+    n = len(positive)
+    covariance = np.cov(left_out.T, ddof=1) * (n - 1) ** 2 / n
+    for numbers, near in ((ReaderNumbers(found.values, covariance, n, True), 1e-5), (found, 0.01)):
+        value, limits = mean_over_readers(numbers, BOTH)
+        assert value.value == pytest.approx(effect, abs=2e-6) and value.p == pytest.approx(p, rel=near)
+        assert value.ci95 == pytest.approx((low, high), rel=near) and limits.freedom == pytest.approx(freedom, rel=near)
+
+
+def test_rjafroc_agrees_about_a_model_and_ten_readers():
+    """Golden values and simulation: google-health/analysis, test of ``model_vs_readers_orh``."""
+    rng, positive = np.random.RandomState(1987), np.repeat([True, False], [200, 800])
+    case = rng.randn(1000)
+    readers = []
+    for _ in range(10):
+        shift = 0.075 * rng.randn(2)
+        noise = np.sqrt(1 - 0.6**2) * rng.randn(1000)
+        readers.append(positive + np.where(positive, shift[1], shift[0]) + 0.6 * case + noise)
+    expected = (-0.00584125, 0.6560453, -0.03233184, 0.02064934, 31.00905)
+    check_published(readers, [positive + case], positive, expected)
+
+
+def test_rjafroc_agrees_about_two_modalities():
+    """Golden values and simulation: google-health/analysis, test of ``two_treatment_orh`` (Roe and Metz, HL)."""
+    rng, positive = np.random.RandomState(1987), np.repeat([False, True], 200)
+    case, *modality_case = (np.sqrt(0.3) * rng.randn(400) for _ in range(3))
+    ratings = ([], [])
+    for _ in range(10):
+        reader, reader_case = np.sqrt(0.0082) * rng.randn(2), np.sqrt(0.2) * rng.randn(400)
+        for modality in range(2):
+            own = reader + np.sqrt(0.0082) * rng.randn(2)
+            noise = case + reader_case + modality_case[modality] + np.sqrt(0.2) * rng.randn(400)
+            ratings[modality].append(np.where(positive, 0.821 + own[0], own[1]) + noise)
+    check_published(*ratings, positive, (0.00451, 0.8502715, -0.04284442691, 0.05186442691, 85.5241922))
