@@ -39,9 +39,10 @@ def test_a_table_in_any_order(tmp_path, name):
             assert found.positive.tolist() == own.loc[found.cases, "truth"].astype(bool).tolist()
 
 
-def test_the_long_form_of_imrmc(tmp_path):
+@pytest.mark.parametrize("reference", ["truth", "-1"])
+def test_the_long_form_of_imrmc(tmp_path, reference):
     table = answers().drop(columns="patient_id")
-    truth = table.drop_duplicates("case").assign(reader="truth", modality="truth", rating=lambda one: one["truth"])
+    truth = table.drop_duplicates("case").assign(reader=reference, modality="truth", rating=lambda one: one["truth"])
     names = {"reader": "readerID", "modality": "modalityID", "case": "caseID", "rating": "score"}
     found = read(tmp_path, pd.concat([table, truth]).drop(columns="truth").rename(columns=names))
     assert found.positive.sum() == 6 and found.readers == ["A", "B"]

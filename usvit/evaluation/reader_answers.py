@@ -24,7 +24,7 @@ _USUAL = {
 """What a column holds -> its usual names, in usvit, iMRMC and MRMCaov."""
 _OPTIONAL = ("modality", "patient", "truth")
 _TRUTH = "truth"
-"""Reader of the rows that hold the reference, as iMRMC writes them."""
+"""Reader of the rows that hold the reference in a table without a column for it, as iMRMC writes them; also ``-1``."""
 _POSITIVE = ("1", "1.0", "malignant", "true", "positive")
 _NEGATIVE = ("0", "0.0", "false", "negative", "benign", "-1")
 _ALONE = (
@@ -80,7 +80,7 @@ def read_answers(path: Path, settings: ReaderStudySettings) -> ReaderAnswers:
         empty = np.flatnonzero(table[what] == "")
         if len(empty):
             raise UsvitError(f"{path}: column '{names[what]}' is empty in row {empty[0] + 2}.")
-    is_truth = table["reader"].str.lower() == _TRUTH
+    is_truth = table["reader"].str.lower().isin([_TRUTH, "-1"]) & ("truth" not in table)
     if "truth" not in table:
         table = _with_truth(table, is_truth, path)
     rows = table[~is_truth].reset_index(drop=True)
