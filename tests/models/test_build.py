@@ -59,6 +59,20 @@ def test_head_of_a_cnn_is_random():
     assert model.get_classifier().weight.std() > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "n_classes", "zero"),
+    [("timm:test_efficientnet", 3, True), ("timm:test_efficientnet", 1000, False), ("timm:test_resnet", 3, False)],
+)
+def test_a_head_whose_weights_would_be_large_starts_at_zero_on_given_weights(tmp_path, name, n_classes, zero):
+    random = scratch(name, n_classes, 64)
+    assert random.get_classifier().weight.std() > 0  # as its authors start from scratch
+    write_weights(tmp_path / "given.safetensors", name, n_classes)
+    model = loaded(name, tmp_path / "given.safetensors", n_classes, 64)
+    assert (model.get_classifier().weight.abs().max() == 0) == zero
+    if zero:
+        assert (model.eval()(torch.randn(2, 3, 64, 64)) == 0).all()
+
+
 def test_batch_statistics_are_not_moved_by_trying_it_out():
     model = scratch("resnet50", image_size=32)
     assert (model.bn1.running_mean == 0).all()

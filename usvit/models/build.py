@@ -16,6 +16,10 @@ from usvit.models.spec import ModelSpec
 from usvit.models.weights import LoadReport, Weights, hub_entry, load_checkpoint
 
 Statistics = tuple[float, float, float]
+LARGE_HEAD = 4.0
+"""A new head is large if a weight is above this, in units of 1 / sqrt(inputs), PyTorch's largest. timm draws that of
+EfficientNet (and MobileNetV3) from +-1 / sqrt(classes): 0.03 with the 1,000 classes for which it was made, and 0.58
+with three, 21 times PyTorch's. Logits then start at several units, which a short fine-tuning does not undo."""
 
 
 def build_model(
@@ -54,7 +58,8 @@ def build_with_report(
 
     The head is always new, including its hidden layer. Except for CNNs it starts at zero, as in AugReg's
     fine-tuning (Steiner et al. 2022; Dosovitskiy et al. 2021, section 3.2), so that training begins at equal
-    probabilities. Position and patch embeddings are resized if the weights have another size.
+    probabilities. So does that of a CNN with given weights if its own would start with far larger weights
+    (``LARGE_HEAD``). Position and patch embeddings are resized if the weights have another size.
 
     Random numbers (a new head, all weights from scratch) are drawn from torch's global generator.
 
@@ -94,7 +99,7 @@ def build_with_report(
     report = LoadReport()
     if weights.source != "scratch" or weights.parts:
         report = _load(model, weights, spec, image_size)
-    if spec.family != "cnn":
+    if spec.family != "cnn" or (weights.source != "scratch" and _has_large_head(model)):
         _zero_head(model)
     return model, report
 
@@ -153,6 +158,15 @@ def _impossible(spec: ModelSpec, image_size: int, error: Exception) -> UsvitErro
     return UsvitError(
         f"The model {spec.name} cannot take images of {image_size} x {image_size} pixels"
         f"{f' ({reason})' if reason else ''}: set another model.image_size."
+    )
+
+
+def _has_large_head(model: nn.Module) -> bool:
+    return any(
+        float(layer.weight.detach().abs().max()) * layer.weight[0].numel() ** 0.5 > LARGE_HEAD
+        for classifier in _classifiers(model)
+        for layer in classifier.modules()
+        if isinstance(layer, nn.Linear | nn.Conv2d)
     )
 
 
