@@ -28,7 +28,7 @@ def test_the_recipe_trains_and_scoring_gives_the_predictions_of_the_run(usvit, s
     assert len(history) == len(set(history.l2)) == 8
 
     again = ("--data-root", small_phantom, "--recipe", "usvit_imagenet", *SMALL, *model)
-    for name, cache in (("kept", "true"), ("new", "false")):  # features of the first run, and computed anew
+    for name, cache in (("kept", "true"), ("new", "false")):  # features of the first run, and computed again
         answer = usvit("cv", "--out", tmp_path / name, *again, "--set", f"data.cache={cache}")
         assert answer.code == 0 and ("an earlier run has kept" in answer.err + answer.out) == (name == "kept")
         assert (tmp_path / name / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()

@@ -222,17 +222,14 @@ def mean_over_readers(numbers: ReaderNumbers, inference: Inference) -> tuple[Dif
     return found, limits if numbers.differences else None
 
 
-def reader_power(
-    numbers: ReaderNumbers, effect: float, n_readers: int, patients: float, *, margin: float | None = None
-) -> float:
+def reader_power(numbers: ReaderNumbers, effect: float, n_readers: int, patients: float) -> float:
     """Compute the power of a study like a pilot study, with other numbers of readers and patients.
 
     Args:
         numbers: differences of the pilot study, of at least two readers.
-        effect: the true difference that is assumed.
+        effect: the true difference that is assumed, which is tested against 0, two-sided at 5 %.
         n_readers: J >= 2.
         patients: number of patients relative to the pilot study, with the same share of positives.
-        margin: of non-inferiority; None: the difference is tested against 0, two-sided at 5 %.
 
     Returns:
         In [0, 1]; NaN if the pilot study has no variance.
@@ -246,7 +243,6 @@ def reader_power(
     if not square > NO_VARIANCE:
         return float("nan")
     freedom = (n_readers - 1) * (n_readers * variance / square) ** 2
-    shift = (effect + (margin or 0.0)) / np.sqrt(variance)
+    shift = effect / np.sqrt(variance)
     critical = float(student.ppf(1 - ALPHA / 2, freedom))
-    power = nct.sf(critical, freedom, shift)
-    return float(power if margin else power + nct.cdf(-critical, freedom, shift))
+    return float(nct.sf(critical, freedom, shift) + nct.cdf(-critical, freedom, shift))
