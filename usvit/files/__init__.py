@@ -7,6 +7,8 @@ from usvit.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .cells import guarded as guarded
     from .cells import unguarded as unguarded
+    from .database import Database as Database
+    from .database import insert as insert
     from .output_folder import ABANDONED_AFTER_S as ABANDONED_AFTER_S
     from .output_folder import OutputFolder as OutputFolder
     from .output_folder import TakenFolder as TakenFolder
