@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError, ValidationInfo
 
 from usvit.config.fields import section_in
 from usvit.config.sections import Section
@@ -13,6 +13,15 @@ from usvit.errors import UsvitError, unknown
 from usvit.plain_yaml import read_yaml
 
 S = TypeVar("S", bound=Section)
+
+
+def _resolved(path: Path, info: ValidationInfo) -> Path:
+    folder = (info.context or {}).get("folder")
+    return path if folder is None or path.is_absolute() else folder / path
+
+
+PathOfFile = Annotated[Path, AfterValidator(_resolved)]
+"""A path that is relative to the folder of the file of settings."""
 
 
 def load_settings_file(

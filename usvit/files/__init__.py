@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .tables import read_csv as read_csv
     from .tables import read_parquet as read_parquet
     from .tables import write_csv as write_csv
+    from .workbook import workbook_bytes as workbook_bytes
     from .write import LOCK as LOCK
     from .write import DiskError as DiskError
     from .write import alone_in as alone_in
