@@ -1,4 +1,4 @@
-"""A small server with made-up cases, which speaks as the server of ``usvit review`` does: for tests of the page alone."""
+"""A server of made-up cases, which speaks as the server of ``usvit review`` does: for tests of the page alone."""
 
 import io
 import threading

@@ -73,7 +73,6 @@ export class Viewer {
     this.#grid.replaceChildren(...images.map((image, index) => this.#figure(image, index)));
     this.use(null);
     this.enlarge(false);
-    byId("tools").classList.toggle("loop", images.some((image) => image.frames > 1));
     await Promise.all(this.views.map((view) => view.seek(0)));
   }
 
