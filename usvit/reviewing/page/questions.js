@@ -83,14 +83,16 @@ export class Questions {
       return input;
     });
     const key = (choice, c) => (question.kind === "birads" ? choice.value : CHOICE_KEYS[c]);
-    const labels = question.choices.map((choice, c) =>
-      element("label", {}, inputs[c], key(choice, c) ? keyLabel(key(choice, c)) : null, element("span", {}, choice.label)),
-    );
+    const labels = question.choices.map((choice, c) => {
+      const words = choice.label === key(choice, c) ? null : element("span", {}, choice.label);
+      return element("label", {}, inputs[c], key(choice, c) ? keyLabel(key(choice, c)) : null, words);
+    });
+    const short = question.choices.every((choice, c) => choice.label === key(choice, c));
     const show = (value) => {
       const chosen = [value].flat();
       for (const [c, choice] of question.choices.entries()) inputs[c].checked = chosen.includes(choice.value);
     };
-    return { nodes: [element("div", { class: `choices ${question.kind}` }, ...labels)], show };
+    return { nodes: [element("div", { class: short ? "choices short" : "choices" }, ...labels)], show };
   }
 
   #scale(question) {
@@ -134,7 +136,7 @@ export class Questions {
     const words = element("span", { class: "value" });
     const start = () => {
       const label = question.kind === "box" ? "Draw a box" : "Set a point";
-      this.#viewer.use({ kind: question.kind, label, done: (mark) => this.#set(question, mark) });
+      this.#viewer.drawing.use({ kind: question.kind, label, done: (mark) => this.#set(question, mark) });
     };
     const button = { type: "button" };
     const remove = element("button", { ...button, onclick: () => this.#set(question, null) }, "Remove");
@@ -156,7 +158,7 @@ export class Questions {
   /** Points and boxes are drawn in the images. */
   #mark() {
     const places = this.#questions.filter(({ kind, name }) => ["point", "box"].includes(kind) && this.values[name]);
-    this.#viewer.setAnswers(places.map(({ kind, name, label }) => ({ kind, text: label, ...this.values[name] })));
+    this.#viewer.drawing.setAnswers(places.map(({ kind, name, label }) => ({ kind, text: label, ...this.values[name] })));
   }
 
   #choose(question, value, chosen = true) {

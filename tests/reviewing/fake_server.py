@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 import usvit
 
-PAGE = Path(usvit.__file__).parent / "review" / "page"
+PAGE = Path(usvit.__file__).parent / "reviewing" / "page"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -36,9 +36,7 @@ def choices(*values: str) -> list[dict[str, str]]:
 CATEGORIES = ("0", "1", "2", "3", "4a", "4b", "4c", "5", "6")
 EVERY_KIND = [
     question("verdict", "choice", "Is the lesion malignant?", choices=choices("Benign", "Malignant", "Unsure")),
-    question(
-        "birads", "birads", "BI-RADS category", choices=[{"value": c, "label": f"BI-RADS {c}"} for c in CATEGORIES]
-    ),
+    question("birads", "birads", "BI-RADS category", choices=[{"value": c, "label": c} for c in CATEGORIES]),
     question("chance", "scale", "How likely is malignancy?", help="0 is surely benign, 100 is surely malignant."),
     question("signs", "choice", "Signs", False, multiple=True, choices=choices("Shadow", "Halo", "Calcification")),
     question("centre", "point", "Centre of the lesion", False),
@@ -52,9 +50,8 @@ AID = {
     "positive": "malignant",
     "decision": "malignant",
     "threshold": 0.5,
-    "maps": [{"image": 0, "url": "/map/0.png", "label": "Map of attention"}],
-    "masks": [{"image": 0, "url": "/mask/0.png", "label": "Mask of the lesion"}],
-    "regions": [{"image": 0, "box": [10, 10, 310, 230]}],
+    "pictures": [{"image": 0, "url": "map/a/0", "label": "attention"}],
+    "masks": [{"image": 0, "url": "mask/a", "label": "lesion mask"}],
 }
 
 
@@ -102,8 +99,8 @@ class FakeServer:
             Route("/api/state", lambda request: JSONResponse(self.state())),
             Route("/api/{action}", self.act, methods=["POST"]),
             Route("/image/{name}/{frame:int}.png", self.image),
-            Route("/map/0.png", lambda request: Response(overlay(), media_type="image/png")),
-            Route("/mask/0.png", lambda request: Response(overlay(), media_type="image/png")),
+            Route("/map/a/0", lambda request: Response(overlay(), media_type="image/png")),
+            Route("/mask/a", lambda request: Response(overlay(), media_type="image/png")),
         ]
         self.app = Starlette(routes=routes)
         self.begin([])

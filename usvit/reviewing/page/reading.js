@@ -112,9 +112,8 @@ export class Reading {
   /** Show the images of the task, unless they are those that are shown, such as in the next stage of the same case. */
   async #showImages(images) {
     const ids = images.map(({ id }) => id).join();
-    if (this.#images === ids) return this.#viewer.use(null);
+    if (this.#images === ids) return this.#viewer.drawing.use(null);
     this.#images = ids;
-    byId("tools").classList.toggle("several", images.length > 1);
     this.#clock.block("loading", true);
     try {
       await this.#viewer.show(images);

@@ -2,7 +2,7 @@
 
 import { imageUrl } from "./store.js";
 
-const INK = { measure: "#ffd84d", answer: "#5cd6ff", model: "#ff9d5c", cross: "#ffffff" };
+const INK = { measure: "#ffd84d", answer: "#5cd6ff", cross: "#ffffff" };
 const FULL = { window: 256, level: 128 };
 const CLOSEST = 40; // screen pixels of an image pixel
 const NICE_MM = [50, 20, 10, 5, 2, 1, 0.5];
@@ -19,7 +19,7 @@ export function lengthText(image, a, b) {
 export class View {
   frame = 0;
   cross = null; // the position of the crosshair while a tool is used
-  overlays = []; // {bitmap} and {box}, both with {opacity, frame?}
+  overlays = []; // {bitmap, opacity}
   marks = []; // {kind: "line" | "point" | "box", ink, frame, text, ...positions}
   #pen;
   #fitted = true;
@@ -148,18 +148,13 @@ export class View {
     pen.imageSmoothingEnabled = scale !== 1;
     pen.imageSmoothingQuality = "high";
     pen.drawImage(this.#inWindow(bitmap), 0, 0, image.width, image.height);
-    const now = ({ frame }) => frame == null || frame === this.frame;
-    for (const overlay of this.overlays.filter(now)) {
-      if (!overlay.bitmap) continue;
-      pen.globalAlpha = overlay.opacity;
-      pen.drawImage(overlay.bitmap, 0, 0, image.width, image.height);
+    for (const { bitmap: mask, opacity } of this.overlays) {
+      pen.globalAlpha = opacity;
+      pen.drawImage(mask, 0, 0, image.width, image.height);
     }
     pen.globalAlpha = 1;
     pen.setTransform(1, 0, 0, 1, 0, 0);
-    for (const { box, text } of this.overlays.filter(now).filter((overlay) => overlay.box)) {
-      const [x, y, right, bottom] = box;
-      this.#mark({ kind: "box", ink: "model", x, y, width: right - x, height: bottom - y, text, dashed: true });
-    }
+    const now = ({ frame }) => frame === undefined || frame === this.frame;
     for (const mark of this.marks.filter(now)) this.#mark(mark);
     if (this.cross) this.#crosshair();
     if (image.spacing_mm) this.#rule();
@@ -232,7 +227,7 @@ export class View {
         pen.lineTo(...this.#screen(mark.b));
       }
     }
-    this.#stroke(ink, mark.dashed ? [6, 4] : []);
+    this.#stroke(ink);
     const [textX, textY] = mark.kind === "line" ? this.#screen(mark.b) : [x, y];
     if (mark.text) this.#write(mark.text, textX + arm, textY - arm, ink);
   }

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.review.fake_server import AID, EVERY_KIND, SCALE, FakeServer, image, task
+from tests.reviewing.fake_server import AID, EVERY_KIND, SCALE, FakeServer, image, task
 
 pytestmark = pytest.mark.slow
 
@@ -238,7 +238,7 @@ def test_stages_feedback_and_the_end(visit, server):
     page.wait_for_function(
         f"() => ({PIXELS})()[0].some((red, n, data) => n % 4 === 0 && red > data[n + 2] + 50)"
     )  # colour
-    assert {"/map/0.png", "/mask/0.png"} <= set(server.asked)
+    assert {"/map/a/0", "/mask/a"} <= set(server.asked)
     press(page, "o")
     assert same(pixels(page), plain)
     press(page, "6", "0", "Enter")
