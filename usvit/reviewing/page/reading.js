@@ -104,7 +104,7 @@ export class Reading {
     showAid(task.aid, this.#viewer);
     this.#showEarlier(task);
     byId("feedback").hidden = !feedback;
-    byId("feedback").replaceChildren(element("h2", {}, "Training: the answer"), element("p", {}, task.feedback?.truth ?? ""));
+    byId("feedback").replaceChildren(element("h2", {}, "Training"), element("p", {}, "The reference class is ", element("strong", {}, task.feedback?.truth ?? "unknown"), "."));
     byId("submit").replaceChildren(feedback ? "Go on " : "Submit ", keyLabel("Enter"));
     byId("panel").scrollTop = 0;
   }
