@@ -149,7 +149,7 @@ class FakeServer:
             current["answers"] = {**current["answers"], body["question"]: body["value"]}
             return JSONResponse({"saved": True})
         if action == "submit" and current["training"]:
-            current.update(phase="feedback", feedback={"truth": "The biopsy found a cancer."})
+            current.update(phase="feedback", feedback={"truth": "malignant"})
         else:
             self.current += 1
         return JSONResponse(self.state())

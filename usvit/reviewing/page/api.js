@@ -17,7 +17,8 @@ export class Refused extends Error {
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-async function refusal(response, repeated) {
+/** What the server says where it refuses something. */
+export async function refusal(response, repeated = false) {
   const body = await response.json().catch(() => ({}));
   const text = body.error ?? `The server answered ${response.status} ${response.statusText}.`;
   const advice = response.status === 403 ? " Open your personal link again." : "";

@@ -107,6 +107,7 @@ export class Questions {
     };
     for (const kind of ["input", "click"]) slider.addEventListener(kind, () => take(slider)); // a click in the middle is an answer
     number.addEventListener("input", () => take(number));
+    number.addEventListener("wheel", () => number.blur()); // scrolling changes no answer
     const show = (value) => {
       slider.classList.toggle("unset", value == null);
       slider.value = value ?? (low + high) / 2;

@@ -104,7 +104,7 @@ export class Reading {
     showAid(task.aid, this.#viewer);
     this.#showEarlier(task);
     byId("feedback").hidden = !feedback;
-    byId("feedback").replaceChildren(element("h2", {}, "Training: the answer"), element("p", {}, task.feedback?.truth ?? ""));
+    byId("feedback").replaceChildren(element("h2", {}, "Training"), element("p", {}, "The reference class is ", element("strong", {}, task.feedback?.truth ?? "unknown"), "."));
     byId("submit").replaceChildren(feedback ? "Go on " : "Submit ", keyLabel("Enter"));
     byId("panel").scrollTop = 0;
   }
@@ -112,17 +112,20 @@ export class Reading {
   /** Show the images of the task, unless they are those that are shown, such as in the next stage of the same case. */
   async #showImages(images) {
     const ids = images.map(({ id }) => id).join();
-    if (this.#images === ids) return this.#viewer.drawing.use(null);
-    this.#images = ids;
-    this.#clock.block("loading", true);
-    try {
-      await this.#viewer.show(images);
-    } catch (error) {
-      warn(`An image cannot be shown. ${error.message}`);
+    if (this.#images === ids) this.#viewer.drawing.use(null);
+    else {
+      this.#images = ids;
+      this.#clock.block("loading", true);
+      await this.#viewer.show(images).catch((error) => warn(`An image cannot be shown. ${error.message}`));
+      if (this.#images !== ids) return;
+      this.#clock.block("loading", false);
     }
-    if (this.#images !== ids) return undefined;
-    this.#clock.block("loading", false);
-    return document.querySelector("dialog[open]") || this.#viewer.focus();
+    this.#focus();
+  }
+
+  /** Give the keyboard to the image, unless a dialog has it. */
+  #focus() {
+    if (!document.querySelector("dialog[open]")) this.#viewer.focus();
   }
 
   #showEarlier({ earlier, questions }) {
@@ -229,7 +232,7 @@ export class Reading {
     // After a click on a control, keys belong to the image again: an arrow key moves it, and changes no answer.
     document.addEventListener("click", ({ target }) => {
       if (byPointer && this.#task && target.closest("#panel, #tools, header") && !target.closest("textarea, [type=number]")) {
-        setTimeout(() => document.querySelector("dialog[open]") || this.#viewer.focus());
+        setTimeout(() => this.#focus());
       }
     });
     window.addEventListener("beforeunload", (event) => {

@@ -1,5 +1,7 @@
 /** Decoded images, fetched ahead in the order in which they will be wanted. */
 
+import { refusal } from "./api.js";
+
 const LIMIT_BYTES = 300e6;
 const AT_ONCE = 3;
 const RETRY_MS = 1000;
@@ -72,7 +74,7 @@ export class ImageStore {
     for (;;) {
       response = await fetch(url, { credentials: "same-origin" }).catch(() => null);
       if (response?.ok) break;
-      if (response && response.status < 500) throw new Error(`The server answered ${response.status}.`);
+      if (response && response.status < 500) throw await refusal(response);
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
     const bitmap = await createImageBitmap(await response.blob(), { colorSpaceConversion: "none" });

@@ -158,6 +158,14 @@ export class View {
     for (const mark of this.marks.filter(now)) this.#mark(mark);
     if (this.cross) this.#crosshair();
     if (image.spacing_mm) this.#rule();
+    this.#readout();
+  }
+
+  /** Zoom, and window and level where they were changed, at the lower right. */
+  #readout() {
+    const { window, level, scale, canvas, ratio } = this;
+    const grey = window === FULL.window && level === FULL.level ? "" : `W ${window} L ${level}  `;
+    this.#write(`${grey}${Math.round(scale * 100)} %`, canvas.width, canvas.height - 8 * ratio, "#ffffff");
   }
 
   /** The image through window and level: grey values of level -/+ window / 2 become black and white. */

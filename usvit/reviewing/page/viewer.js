@@ -66,24 +66,24 @@ export class Viewer {
     this.#loops.clear();
     this.#active = 0;
     this.views = [];
-    this.#grid.replaceChildren(...images.map((image, index) => this.#figure(image, index)));
+    this.#grid.replaceChildren(...images.map((image, index) => this.#figure(image, index, images.length)));
     byId("tools").classList.toggle("several", images.length > 1);
     this.drawing.clear();
     this.#enlarge(false);
     await Promise.all(this.views.map((view) => view.seek(0)));
   }
 
-  #figure(image, index) {
-    const name = image.label || `Image ${index + 1}`;
-    const label = `${name}, ${image.width} by ${image.height} pixels. Press ? for the keys.`;
+  #figure(image, index, count) {
+    const name = image.label || (count > 1 ? `Image ${index + 1}` : "");
+    const label = `${name || "Image"}, ${image.width} by ${image.height} pixels. Press ? for the keys.`;
     const role = { role: "application", "aria-roledescription": "image viewer", "aria-label": label };
     const canvas = element("canvas", { tabindex: "0", ...role });
     const view = new View(image, canvas, this.#store);
     this.views.push(view);
     this.#listen(view, canvas, index);
     const controls = image.frames > 1 ? this.#loops.controls(view) : null;
-    const frame = element("div", { class: "frame" }, canvas);
-    return element("figure", { class: "view" }, frame, controls, element("figcaption", {}, name));
+    const caption = name ? element("figcaption", {}, name) : null;
+    return element("figure", { class: "view" }, element("div", { class: "frame" }, canvas), controls, caption);
   }
 
   /** Give each image as much of the area as the grid can. */
