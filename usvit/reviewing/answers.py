@@ -115,8 +115,13 @@ class Answers:
         model: name of the model; "" without one.
     """
 
-    def __init__(self, folder: Path, settings: ReviewSettings):
+    def __init__(self, folder: Path, settings: ReviewSettings, *, change: bool = True):
         """Open the answers of a study that has begun.
+
+        Args:
+            folder: the folder of the answers.
+            settings: the study.
+            change: plan the readings of readers who are new.
 
         Raises:
             UsvitError: there is no study in the folder, or it is another one.
@@ -131,7 +136,8 @@ class Answers:
         self.positive, self.threshold, self.model = str(row["positive"]), row["threshold"], str(row["model"])
         self._changes: dict[str, int] = {}
         self._refuse_other(json.loads(row["settings"]), folder)
-        self._plan_new_readers()
+        if change:
+            self._plan_new_readers()
 
     @staticmethod
     def has_begun(folder: Path) -> bool:

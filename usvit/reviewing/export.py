@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, workbook_bytes, write_bytes, write_csv
 from usvit.reviewing.answers import Answers
@@ -52,6 +53,7 @@ class ReviewExport:
     """Readings that are not finished."""
 
 
+@checked_arguments
 def export_review(study: str | Path, *, out: str | Path | None = None) -> ReviewExport:
     """Write the answers of a study as tables.
 
@@ -66,6 +68,14 @@ def export_review(study: str | Path, *, out: str | Path | None = None) -> Review
 
     Raises:
         UsvitError: the study has not begun; ``out`` holds other files.
+
+    Returns:
+        The folder, and how many readings it has.
+
+    Example:
+        >>> import usvit
+        >>> export = usvit.export_review("study.yaml")  # doctest: +SKIP
+        >>> record, _ = usvit.mrmc(export.folder / "answers.csv")  # doctest: +SKIP
     """
     settings = load_review(study)
     assert settings.out is not None

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from usvit.arguments import checked_arguments
 from usvit.records import fitting
 from usvit.reviewing.answers import FILE, Answers
 from usvit.reviewing.reader_desk import ReaderDesk
@@ -9,6 +10,7 @@ from usvit.reviewing.records import ReaderProgress, ReviewRecord
 from usvit.reviewing.settings import load_review
 
 
+@checked_arguments
 def review_status(study: str | Path) -> ReviewRecord:
     """Tell how far the readers of a study are.
 
@@ -20,6 +22,11 @@ def review_status(study: str | Path) -> ReviewRecord:
 
     Raises:
         UsvitError: the file cannot be used, or the study has not begun.
+
+    Example:
+        >>> import usvit
+        >>> [(one.name, one.done) for one in usvit.review_status("study.yaml").readers]  # doctest: +SKIP
+        [('A', 120), ('B', 88)]
     """
     settings = load_review(study)
     assert settings.out is not None

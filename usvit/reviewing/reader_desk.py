@@ -4,7 +4,7 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +18,7 @@ _AHEAD = 3
 """Number of readings whose images the page may fetch in advance."""
 _SECONDS_PER_DAY = 86_400.0
 _MOST_TEXT = 2000
+_LARGEST = 1e15
 Json = dict[str, Any]
 
 
@@ -88,7 +89,7 @@ class ReaderDesk:
         if question not in asked:
             raise UsvitError("This question is not asked here.")
         if value is not None:
-            _check(asked[question], value, len(self._images(row["case_id"])))
+            _check(asked[question], value, [one["n_frames"] for one in self._images(row["case_id"])])
         text, now = json.dumps(value, ensure_ascii=True, allow_nan=False), time.time()
         with self._changing() as connection:
             if value is None:
@@ -351,8 +352,8 @@ def _question(one: QuestionSettings) -> Json:
     }
 
 
-def _check(question: QuestionSettings, value: Any, n_images: int) -> None:
-    """Raise a ``UsvitError`` if a value is not one of the answers to a question."""
+def _check(question: QuestionSettings, value: Any, n_frames: Sequence[int]) -> None:
+    """Raise a ``UsvitError`` if a value is not one of the answers to a question; ``n_frames`` is that of each image."""
     words = {one.value for one in question.choices}
     match question.kind:
         case "choice" if question.multiple:
@@ -365,22 +366,23 @@ def _check(question: QuestionSettings, value: Any, n_images: int) -> None:
         case "text":
             fits = isinstance(value, str) and len(value) <= _MOST_TEXT
         case "point" | "box":
-            fits = _is_place(value, question.kind, n_images)
+            fits = _is_place(value, question.kind, n_frames)
     if not fits:
         raise UsvitError(f"This is not an answer to the question '{question.label or question.name}'.")
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
-def _is_place(value: object, kind: str, n_images: int) -> bool:
+def _is_place(value: object, kind: str, n_frames: Sequence[int]) -> bool:
     keys = {"image", "frame", "x", "y"} | ({"width", "height"} if kind == "box" else set())
     if not isinstance(value, Mapping) or {*value} != keys:
         return False
-    if not all(_is_number(number) and 0 <= number <= 100_000 for number in value.values()):
+    if not all(_is_number(number) and number >= 0 for number in value.values()):
         return False
-    return isinstance(value["image"], int) and isinstance(value["frame"], int) and value["image"] < n_images
+    image, frame = value["image"], value["frame"]
+    return isinstance(image, int) and image < len(n_frames) and isinstance(frame, int) and frame < n_frames[image]
 
 
 def _event(

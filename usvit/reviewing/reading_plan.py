@@ -38,7 +38,7 @@ def plan_readings(settings: ReviewSettings, reader: int, n_cases: int) -> list[P
         >>> source = {"run": "runs/x"}
         >>> study = ReviewSettings.model_validate({"design": "sequential", "source": source})
         >>> [(one.case, one.stage) for one in plan_readings(study, 0, 2)]
-        [(1, 'unaided'), (1, 'aided'), (0, 'unaided'), (0, 'aided')]
+        [(0, 'unaided'), (0, 'aided'), (1, 'unaided'), (1, 'aided')]
     """
     if n_cases < settings.training:
         raise ValueError(f"{n_cases} cases are fewer than the {settings.training} training cases")

@@ -71,9 +71,16 @@ def review(study: str | Path, settings: ServeSettings, *, progress: Progress | N
         settings: see ``ServeSettings``.
         progress: shown while the cases are opened. Default: a bar in a terminal, lines in a notebook.
 
+    Returns:
+        When the server has ended.
+
     Raises:
         UsvitError: the file cannot be used; images are missing, cannot be read, or have changed since the study began;
             the folder holds another study; or the port is in use.
+
+    Example:
+        >>> import usvit
+        >>> usvit.review("study.yaml", port=8750)  # doctest: +SKIP
     """
     plan = load_review(study)
     assert plan.out is not None

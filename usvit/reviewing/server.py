@@ -289,7 +289,7 @@ class _Guard:
             return PlainTextResponse("Use the address that was announced.\n", 421)
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("Only GET, HEAD and POST are served.\n", 405)
-        if scope["path"] == "/enter":
+        if scope["path"] == "/enter" and scope["method"] == "GET":
             return None
         if any(site not in ("same-origin", "none") for site in headers.get(b"sec-fetch-site", [])):
             return PlainTextResponse("Other pages get nothing from here.\n", 403)
