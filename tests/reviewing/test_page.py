@@ -304,6 +304,14 @@ def test_nothing_is_cut_off_at_any_width(visit, server, scheme):
         page = visit(width, 844 if width == 390 else 900, scheme)
         assert page.evaluate("() => document.documentElement.scrollWidth") <= width
         assert page.locator("canvas").first.bounding_box()["width"] > 100
+        press(page, *"nnnnn")  # the current question is seen, between the images and the button
+        seen = "([x, y]) => document.elementFromPoint(x, y).closest('fieldset')?.ariaCurrent"
+        page.wait_for_timeout(100)
+        box = page.locator("[aria-current=true]").bounding_box()
+        assert [page.evaluate(seen, [box["x"] + 30, box["y"] + y]) for y in (12, box["height"] - 12)] == [
+            "true",
+            "true",
+        ]
         if folder := os.environ.get("USVIT_SCREENSHOTS"):
             page.screenshot(path=f"{folder}/{width}-{scheme}.png", full_page=width == 390)
 

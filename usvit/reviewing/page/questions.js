@@ -271,11 +271,13 @@ export class Questions {
     return false;
   }
 
-  /** Go on to the next question that must be answered. */
+  /** Go on to the next open question that a key answers, or else to one before it that must be answered. */
   #advance() {
-    const order = this.#questions.map((_, n) => (this.#current + n) % this.#questions.length);
-    const next = order.find((n) => this.#questions[n].required && !answered(this.values[this.#questions[n].name]));
-    if (next !== undefined) this.#go(next);
-    else say("Everything needed is answered. Enter submits.");
+    const open = ({ name }) => !answered(this.values[name]);
+    const byKey = ({ kind, required }) => required || ["choice", "birads", "scale"].includes(kind);
+    const later = this.#questions.find((question, n) => n > this.#current && open(question) && byKey(question));
+    const next = later ?? this.#questions.find((question) => open(question) && question.required);
+    if (next) this.#go(this.#questions.indexOf(next));
+    if (!this.#questions.some((question) => open(question) && question.required)) say("Enter submits this case.");
   }
 }
