@@ -51,8 +51,8 @@ AID = {
     "decision": "malignant",
     "threshold": 0.5,
     "pictures": [{"image": 0, "url": "map/a/0", "label": "attention"}],
-    "masks": [{"image": 0, "url": "mask/a", "label": "lesion mask"}],
 }
+MASKS = [{"image": 0, "url": "mask/a", "label": "lesion mask"}]
 
 
 def image(name: str, frames: int = 1, spacing: float | None = SPACING, label: str = "") -> dict[str, Any]:
@@ -64,7 +64,7 @@ def image(name: str, frames: int = 1, spacing: float | None = SPACING, label: st
 def task(images: list[dict[str, Any]], questions: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:
     """A task of an unaided stage; the server numbers it."""
     stage = {"stage": "unaided", "stage_label": "Without the model", "training": False, "phase": "answer"}
-    empty = {"answers": {}, "earlier": [], "aid": None, "feedback": None, "active_seconds": 0.0}
+    empty = {"answers": {}, "earlier": [], "aid": None, "masks": [], "feedback": None, "active_seconds": 0.0}
     return {**stage, **empty, "images": images, "questions": questions, **rest}
 
 

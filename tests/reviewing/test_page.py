@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reviewing.fake_server import AID, EVERY_KIND, SCALE, FakeServer, image, task
+from tests.reviewing.fake_server import AID, EVERY_KIND, MASKS, SCALE, FakeServer, image, task
 
 pytestmark = pytest.mark.slow
 
@@ -218,7 +218,7 @@ def test_a_page_out_of_date_says_so_and_shows_how_things_stand(visit, server):
 
 def test_stages_feedback_and_the_end(visit, server):
     earlier = [{"label": "Your answers without the model", "answers": {"chance": 40}}]
-    aided = {"stage": "aided", "stage_label": "With the model", "aid": AID, "earlier": earlier}
+    aided = {"stage": "aided", "stage_label": "With the model", "aid": AID, "masks": MASKS, "earlier": earlier}
     server.begin([task(STILL, EVERY_KIND[:1], training=True), task(STILL, SCALE), task(STILL, SCALE, **aided)])
     page = visit()
     press(page, "1", "Enter")
@@ -294,7 +294,9 @@ def test_the_host_sees_the_readers(visit, server):
 
 VIEWS = [image("a", label="left breast, view 1"), image("loop", frames=8, label="left breast, view 2")]
 EARLIER = [{"label": "Without the model", "answers": {"verdict": "benign", "chance": 40}}]
-AIDED = task(VIEWS, EVERY_KIND, stage="aided", stage_label="With the model", aid=AID, earlier=EARLIER, training=True)
+AIDED = task(
+    VIEWS, EVERY_KIND, stage="aided", stage_label="With the model", aid=AID, masks=MASKS, earlier=EARLIER, training=True
+)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -82,8 +82,8 @@ def test_settings_can_be_made_in_python():
 PAGE = REPOSITORY / "docs" / "reference" / "review-settings.md"
 INTRODUCTION = """# Settings of a review
 
-The file of a study of `usvit review`, YAML ([how to review cases](../how-to/review.md)). Relative paths are relative to the
-folder of the file. An unknown key is an error that names the most similar known key.
+The file of a study of `usvit review`, YAML ([how to review cases](../how-to/review.md)). Relative paths are relative to
+the folder of the file. An unknown key is an error that names the most similar known key.
 `tests/reviewing/test_settings.py` makes this page from `usvit/reviewing/settings.py`.
 
 """

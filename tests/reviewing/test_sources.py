@@ -149,3 +149,32 @@ def test_another_study_in_the_folder_is_refused_and_kept(tmp_path):
     write_study(tmp_path, title="Another title")
     with opened(study) as answers:
         assert answers.rows("SELECT COUNT(*) AS n FROM readings WHERE answered_at IS NOT NULL")[0]["n"] == 1
+
+
+@pytest.mark.parametrize("masks", ["never", "feedback", "aided"])
+def test_masks_are_shown_as_the_study_says(tmp_path, small_phantom, monkeypatch, masks):
+    monkeypatch.setattr("usvit.reviewing.settings.SourceSettings.has_model", True)
+    (tmp_path / "study.yaml").write_text(
+        f"source: {{dataset: phantom, data_root: {small_phantom}, cases: 2}}\n"
+        f"design: sequential\ntraining: 1\nmasks: {masks}\nseed: 1\n"
+    )
+    with opened(tmp_path / "study.yaml") as answers, answers.database.transaction() as connection:
+        connection.execute("UPDATE cases SET score = 0.5")
+        lesion = answers.rows("SELECT masks FROM images WHERE masks != '[]'")[0]["masks"]
+        connection.execute("UPDATE images SET masks = ?", (lesion,))
+    shown = []
+    with served(tmp_path / "study.yaml") as server:
+        reader = Reader(server, "reader")
+        while (task := reader.state["task"]) is not None:
+            answers_ = [reader.client.get(f"/mask/{one['id']}") for one in task["images"]]
+            assert all(one.status_code == (200 if task["masks"] else 403) for one in answers_)
+            if task["masks"]:
+                size = Image.open(io.BytesIO(answers_[0].content)).size
+                assert size == (task["images"][0]["width"], task["images"][0]["height"])
+                shown.append((task["training"], task["stage"], task["phase"]))
+            if task["phase"] == "feedback":
+                reader.post("next", task=task["id"])
+            else:
+                reader.read()
+    practice, feedback, aided = (True, "aided", "answer"), (True, "aided", "feedback"), (False, "aided", "answer")
+    assert shown == {"never": [], "feedback": [feedback], "aided": [practice, feedback, aided, aided]}[masks]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from usvit.errors import UsvitError
 from usvit.reviewing.answers import Answers
@@ -20,6 +20,7 @@ _SECONDS_PER_DAY = 86_400.0
 _MOST_TEXT = 2000
 _LARGEST = 1e15
 Json = dict[str, Any]
+Shown = Literal["frame", "map", "mask"]
 
 
 class OutOfDate(UsvitError):
@@ -143,8 +144,8 @@ class ReaderDesk:
             connection.execute("UPDATE readings SET answered_at = NULL, left_at = NULL WHERE id = ?", (row["id"],))
             _event(connection, row["id"], "undo", time.time())
 
-    def may_see(self, image: str, *, aid: bool = False) -> bool:
-        """Return whether the reader may see an image now or next, or (``aid``) the maps and masks of it."""
+    def may_see(self, image: str, what: Shown = "frame") -> bool:
+        """Return whether the reader may see an image now or next, or a map or the masks of it now."""
         rows = self._readings()
         current = self._current(rows)
         if current is None or self._opens_at(rows, current) is not None:
@@ -152,8 +153,9 @@ class ReaderDesk:
         found = self._answers.rows("SELECT case_id FROM images WHERE id = ?", image)
         if not found:
             return False
-        if aid:
-            return bool(self._discloses(current) and found[0]["case_id"] == current["case_id"])
+        if what != "frame":
+            shown = self._discloses(current) if what == "map" else self._shows_masks(current)
+            return bool(shown and found[0]["case_id"] == current["case_id"])
         return found[0]["case_id"] in [row["case_id"] for row in self._ahead(rows, current)]
 
     # ---- readings
@@ -262,6 +264,11 @@ class ReaderDesk:
     def _discloses(self, row: sqlite3.Row) -> bool:
         return row["stage"] == "aided"
 
+    def _shows_masks(self, row: sqlite3.Row) -> bool:
+        if row["answered_at"] is not None:
+            return self._settings.masks != "never"
+        return self._settings.masks == "aided" and self._discloses(row)
+
     def _task(self, rows: list[sqlite3.Row], row: sqlite3.Row) -> Json:
         if row["shown_at"] is None:
             with self._changing() as connection:
@@ -293,6 +300,7 @@ class ReaderDesk:
             "answers": self._given(row["id"]),
             "earlier": self._earlier(row),
             "aid": self._aid(case, images) if self._discloses(row) else None,
+            "masks": self._masks(images) if self._shows_masks(row) else [],
             "feedback": {"truth": case["truth"]} if feedback else None,
             "active_seconds": row["seconds"],
         }
@@ -327,12 +335,14 @@ class ReaderDesk:
                 for at, one in enumerate(images)
                 for k, (name, _) in enumerate(json.loads(one["maps"]))
             ],
-            "masks": [
-                {"image": at, "url": f"mask/{one['id']}", "label": "lesion mask"}
-                for at, one in enumerate(images)
-                if json.loads(one["masks"])
-            ],
         }
+
+    def _masks(self, images: list[sqlite3.Row]) -> list[Json]:
+        return [
+            {"image": at, "url": f"mask/{one['id']}", "label": "lesion mask"}
+            for at, one in enumerate(images)
+            if json.loads(one["masks"])
+        ]
 
     def _count_seconds(
         self, connection: sqlite3.Connection, row: sqlite3.Row, active_seconds: float, now: float

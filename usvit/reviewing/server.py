@@ -26,7 +26,7 @@ from usvit.errors import UsvitError
 from usvit.reviewing.answers import Answers
 from usvit.reviewing.pictures import Pictures
 from usvit.reviewing.progress import progress_of
-from usvit.reviewing.reader_desk import OutOfDate, ReaderDesk
+from usvit.reviewing.reader_desk import OutOfDate, ReaderDesk, Shown
 
 HOST = ""
 """Name of who runs the study, among the readers."""
@@ -222,13 +222,13 @@ class ReviewServer:
 
     async def _map(self, request: Request) -> Response:
         number = request.path_params["number"]
-        return await self._picture(request, lambda image: self._pictures.map(image, number), aid=True)
+        return await self._picture(request, lambda image: self._pictures.map(image, number), what="map")
 
     async def _mask(self, request: Request) -> Response:
-        return await self._picture(request, self._pictures.mask, aid=True)
+        return await self._picture(request, self._pictures.mask, what="mask")
 
     async def _picture(
-        self, request: Request, make: Callable[[Any], bytes], *, aid: bool = False, number: int = 0
+        self, request: Request, make: Callable[[Any], bytes], *, what: Shown = "frame", number: int = 0
     ) -> Response:
         who, image = request.state.who, request.path_params["image"]
 
@@ -237,7 +237,7 @@ class ReviewServer:
             if not rows or number >= rows[0]["n_frames"]:
                 return None
             with self._locks[who]:
-                allowed = self.desks[who].may_see(image, aid=aid)
+                allowed = self.desks[who].may_see(image, what)
             return make(rows[0]) if allowed else None
 
         try:

@@ -181,6 +181,9 @@ class ReviewSettings(Section):
     """``labelling``: the question that gives the label. (default: the first with choices)"""
     training: Annotated[int, Field(ge=0, le=1000)] = 0
     """Number of further cases that each reader reads first, and whose reference class is then shown."""
+    masks: Literal["never", "feedback", "aided"] = "feedback"
+    """When the outlines of the lesion masks are shown: ``never``; with the reference class of a training case
+    (``feedback``); or also with the model (``aided``), although they are a reference, which no model gives."""
     repeats: Annotated[int, Field(ge=0)] = 0
     """Number of cases that each reader reads twice, for the agreement of readers with themselves."""
     washout_days: Annotated[float, Field(ge=0, le=3650)] = 28

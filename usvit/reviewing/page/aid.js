@@ -5,8 +5,7 @@ import { byId, element } from "./dom.js";
 const inWords = (value) => value.toFixed(2);
 
 /** Show the aid of a task, or nothing where it is null. */
-export function showAid(aid, viewer) {
-  viewer.setMasks(aid?.masks ?? []);
+export function showAid(aid) {
   byId("aid").hidden = !aid;
   if (!aid) return byId("aid").replaceChildren();
   const { model, score, positive, decision, threshold, pictures = [] } = aid;

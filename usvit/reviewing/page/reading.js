@@ -101,7 +101,8 @@ export class Reading {
     this.#clock.block("feedback", feedback);
     this.#showImages(task.images);
     this.#questions.show(task.questions, { ...task.answers, ...this.#queue.resume(task.id) }, feedback);
-    showAid(task.aid, this.#viewer);
+    showAid(task.aid);
+    this.#viewer.setMasks(task.masks ?? []);
     this.#showEarlier(task);
     byId("feedback").hidden = !feedback;
     byId("feedback").replaceChildren(element("h2", {}, "Training"), element("p", {}, "The reference class is ", element("strong", {}, task.feedback?.truth ?? "unknown"), "."));
