@@ -208,7 +208,9 @@ export class Viewer {
   #overlay() {
     const masks = this.#masksShown ? this.#masks.filter(({ bitmap }) => bitmap) : [];
     for (const [n, view] of this.views.entries()) {
-      view.overlays = masks.filter(({ image }) => image === n).map(({ bitmap }) => ({ bitmap, opacity: this.#opacity }));
+      view.overlays = masks
+        .filter(({ image }) => image === n)
+        .map(({ bitmap }) => ({ bitmap, opacity: this.#opacity }));
       view.draw();
     }
   }
