@@ -3,6 +3,8 @@
 import pytest
 import yaml
 
+from tests.conftest import REPOSITORY
+from tests.settings_tables import check_page, rows, table
 from usvit.errors import UsvitError
 from usvit.reviewing.settings import ReviewSettings, load_review
 
@@ -75,3 +77,18 @@ def test_the_rating_is_the_last_scale_or_category(tmp_path):
 
 def test_settings_can_be_made_in_python():
     assert ReviewSettings(source={"run": "runs/x"}, design="sequential").stages == ("unaided", "aided")
+
+
+PAGE = REPOSITORY / "docs" / "reference" / "review-settings.md"
+INTRODUCTION = """# Settings of a review
+
+The file of a study of `usvit review`, YAML ([how to review cases](../how-to/review.md)). Relative paths are relative to the
+folder of the file. An unknown key is an error that names the most similar known key.
+`tests/reviewing/test_settings.py` makes this page from `usvit/reviewing/settings.py`.
+
+"""
+
+
+def test_the_page_of_the_settings_is_that_of_the_source():
+    places = {"questions": "[]", "questions.choices": "[]", "questions[].choices": "[]"}
+    check_page(PAGE, INTRODUCTION + table(rows(ReviewSettings, places)), "tests/reviewing/test_settings.py")

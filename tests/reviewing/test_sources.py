@@ -26,7 +26,7 @@ def test_a_folder_gives_one_case_for_each_image_and_leaves_out_other_files(tmp_p
 
 
 def test_a_loop_is_one_image_of_many_frames(tmp_path):
-    loop = np.stack([speckle(k, (40, 60)) for k in range(5)])
+    loop = np.stack([speckle(k, 40, 60) for k in range(5)])
     write_dicom(tmp_path / "images" / "IM1", loop, FrameTime="40")
     (tmp_path / "study.yaml").write_text("source: {images: [images]}\n")
     with served(tmp_path / "study.yaml") as server:
@@ -40,7 +40,7 @@ def test_a_loop_is_one_image_of_many_frames(tmp_path):
 
 def test_the_images_of_a_patient_are_one_case(tmp_path):
     for k in range(4):
-        write_dicom(tmp_path / "images" / f"IM{k}", speckle(k, (40, 60)), PatientID=f"P{k // 2}")
+        write_dicom(tmp_path / "images" / f"IM{k}", speckle(k, 40, 60), PatientID=f"P{k // 2}")
     (tmp_path / "study.yaml").write_text("source: {images: [images], unit: patient}\n")
     with opened(tmp_path / "study.yaml") as answers:
         assert [row["name"] for row in cases_of(answers)] == ["P0", "P1"]

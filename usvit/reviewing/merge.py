@@ -78,5 +78,4 @@ def _added(connection: sqlite3.Connection, answers: Answers, other: Answers, fol
             insert(connection, "answers", columns)
         added += 1
 
-
-return added
+    return added
