@@ -241,6 +241,9 @@ def test_stages_feedback_and_the_end(visit, server):
         f"() => ({PIXELS})()[0].some((red, n, data) => n % 4 === 0 && red > data[n + 2] + 50)"
     )  # colour
     assert {"/map/a/0", "/mask/a"} <= set(server.asked)
+    weak = pixels(page)
+    press(page, *"lllll")
+    assert np.abs(pixels(page) - plain).mean() > np.abs(weak - plain).mean() + 0.1
     press(page, "o")
     assert same(pixels(page), plain)
     press(page, "6", "0", "Enter")

@@ -42,6 +42,10 @@ function pictureFigure({ url, label, image }) {
     byId("picture").showModal();
   };
   const small = element("img", { src: url, alt: "" });
-  const button = element("button", { type: "button", class: "picture", "aria-label": `Enlarge: ${name}`, onclick: open }, small);
+  const button = element(
+    "button",
+    { type: "button", class: "picture", "aria-label": `Enlarge: ${name}`, onclick: open },
+    small,
+  );
   return element("figure", {}, button, element("figcaption", {}, name));
 }

@@ -41,7 +41,9 @@ export class Drawing {
   use(tool) {
     this.#tool = tool;
     this.#first = null;
-    byId("tools").querySelector("[data-key=m]").setAttribute("aria-pressed", tool?.kind === "measure");
+    byId("tools")
+      .querySelector("[data-key=m]")
+      .setAttribute("aria-pressed", tool?.kind === "measure");
     byId("views").classList.toggle("drawing", tool !== null);
     this.place();
     if (!tool) return;

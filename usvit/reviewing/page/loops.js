@@ -18,7 +18,13 @@ export class Loops {
   /** The button, the slider and the frame number of a loop. */
   controls(view) {
     const { frames } = view.image;
-    const slider = element("input", { type: "range", min: 0, max: frames - 1, value: 0, "aria-label": "Frame of the loop" });
+    const slider = element("input", {
+      type: "range",
+      min: 0,
+      max: frames - 1,
+      value: 0,
+      "aria-label": "Frame of the loop",
+    });
     const shown = element("output", {}, `1 / ${frames}`);
     const button = element("button", { type: "button", onclick: () => this.toggle(view) }, "Play ", keyLabel("Space"));
     slider.addEventListener("input", () => this.show(view, Number(slider.value)));

@@ -98,7 +98,13 @@ export class Questions {
   #scale(question) {
     const { low, high, step } = question;
     const slider = element("input", { type: "range", min: low, max: high, step, "aria-label": question.label });
-    const number = element("input", { type: "number", min: low, max: high, step, "aria-label": `${question.label}, as a number` });
+    const number = element("input", {
+      type: "number",
+      min: low,
+      max: high,
+      step,
+      "aria-label": `${question.label}, as a number`,
+    });
     const take = (input) => {
       const valid = number.validity.valid || input === slider;
       number.toggleAttribute("aria-invalid", !valid);
@@ -119,7 +125,14 @@ export class Questions {
       number.value = key;
       take(number);
     };
-    const ends = element("div", { class: "scale" }, element("span", {}, `${low}`), slider, element("span", {}, `${high}`), number);
+    const ends = element(
+      "div",
+      { class: "scale" },
+      element("span", {}, `${low}`),
+      slider,
+      element("span", {}, `${high}`),
+      number,
+    );
     return { nodes: [ends], show, type, problem: () => !number.validity.valid };
   }
 
@@ -141,7 +154,12 @@ export class Questions {
     };
     const button = { type: "button" };
     const remove = element("button", { ...button, onclick: () => this.#set(question, null) }, "Remove");
-    const draw = element("button", { ...button, onclick: start }, question.kind === "box" ? "Draw a box " : "Set a point ", keyLabel("D"));
+    const draw = element(
+      "button",
+      { ...button, onclick: start },
+      question.kind === "box" ? "Draw a box " : "Set a point ",
+      keyLabel("D"),
+    );
     const show = (value) => {
       words.textContent = answered(value) ? answerText(question, value) : "";
       remove.hidden = !answered(value);
@@ -159,7 +177,9 @@ export class Questions {
   /** Points and boxes are drawn in the images. */
   #mark() {
     const places = this.#questions.filter(({ kind, name }) => ["point", "box"].includes(kind) && this.values[name]);
-    this.#viewer.drawing.setAnswers(places.map(({ kind, name, label }) => ({ kind, text: label, ...this.values[name] })));
+    this.#viewer.drawing.setAnswers(
+      places.map(({ kind, name, label }) => ({ kind, text: label, ...this.values[name] })),
+    );
   }
 
   #choose(question, value, chosen = true) {
@@ -225,7 +245,8 @@ export class Questions {
     const count = this.#questions.length;
     if (key === "n") this.#go((this.#current + (event.shiftKey ? count - 1 : 1)) % count);
     else if (key === "t") return this.#activateFirst("text", "activate");
-    else if (key === "d") return this.#activateFirst(["point", "box"].includes(question.kind) ? question.kind : /point|box/, "draw");
+    else if (key === "d")
+      return this.#activateFirst(["point", "box"].includes(question.kind) ? question.kind : /point|box/, "draw");
     else if (question.kind === "birads") return this.#typeCategory(question, key);
     else if (!/^\d$/.test(key)) return false;
     else if (question.kind === "choice") {

@@ -64,7 +64,9 @@ export class Reading {
     document.title = study.title;
     byId("title").textContent = study.title;
     const part = progress.sessions > 1 ? `, session ${progress.session} of ${progress.sessions}` : "";
-    const where = task ? `Reading ${task.number} of ${progress.total}` : `${progress.done} of ${progress.total} readings`;
+    const where = task
+      ? `Reading ${task.number} of ${progress.total}`
+      : `${progress.done} of ${progress.total} readings`;
     byId("count").textContent = where + part;
     Object.assign(byId("bar"), { max: Math.max(progress.total, 1), value: progress.done });
     byId("progress").hidden = false;
@@ -84,7 +86,10 @@ export class Reading {
     const [title, text] = finished
       ? ["Finished", `All ${progress.total} readings are done. Thank you.`]
       : opensAt
-        ? [`Session ${progress.session} opens later`, `It opens on ${opens}. You may close this page and open your link again then.`]
+        ? [
+            `Session ${progress.session} opens later`,
+            `It opens on ${opens}. You may close this page and open your link again then.`,
+          ]
         : ["No case waits for you now", "This page looks again by itself."];
     byId("message-title").textContent = title;
     byId("message-text").textContent = text;
@@ -105,7 +110,10 @@ export class Reading {
     this.#viewer.setMasks(task.masks ?? []);
     this.#showEarlier(task);
     byId("feedback").hidden = !feedback;
-    byId("feedback").replaceChildren(element("h2", {}, "Training"), element("p", {}, "The reference class is ", element("strong", {}, task.feedback?.truth ?? "unknown"), "."));
+    byId("feedback").replaceChildren(
+      element("h2", {}, "Training"),
+      element("p", {}, "The reference class is ", element("strong", {}, task.feedback?.truth ?? "unknown"), "."),
+    );
     byId("submit").replaceChildren(feedback ? "Go on " : "Submit ", keyLabel("Enter"));
     byId("panel").scrollTop = 0;
   }
@@ -134,7 +142,10 @@ export class Reading {
     const rows = (answers) =>
       questions
         .filter(({ name }) => name in answers)
-        .flatMap((question) => [element("dt", {}, question.label), element("dd", {}, answerText(question, answers[question.name]))]);
+        .flatMap((question) => [
+          element("dt", {}, question.label),
+          element("dd", {}, answerText(question, answers[question.name])),
+        ]);
     const list = ({ label, answers }) => [element("h2", {}, label), element("dl", {}, ...rows(answers))];
     byId("earlier").replaceChildren(...earlier.flatMap(list));
   }
@@ -185,7 +196,8 @@ export class Reading {
   async #refused(error) {
     const lost = error.status === undefined; // no answer to what is asked only once
     if (error.status !== 409 && !lost) return warn(error.message);
-    if (!error.repeated) warn(lost ? "The server did not answer." : `${error.message} This page shows how things stand now.`);
+    if (!error.repeated)
+      warn(lost ? "The server did not answer." : `${error.message} This page shows how things stand now.`);
     return this.#refresh();
   }
 
@@ -232,7 +244,12 @@ export class Reading {
     });
     // After a click on a control, keys belong to the image again: an arrow key moves it, and changes no answer.
     document.addEventListener("click", ({ target }) => {
-      if (byPointer && this.#task && target.closest("#panel, #tools, header") && !target.closest("textarea, [type=number]")) {
+      if (
+        byPointer &&
+        this.#task &&
+        target.closest("#panel, #tools, header") &&
+        !target.closest("textarea, [type=number]")
+      ) {
         setTimeout(() => this.#focus());
       }
     });

@@ -32,7 +32,7 @@ export class ImageStore {
   /** The decoded image, or undefined. */
   get(url) {
     const bitmap = this.#bitmaps.get(url);
-    if (bitmap) this.#bitmaps.delete(url), this.#bitmaps.set(url, bitmap);
+    if (bitmap) (this.#bitmaps.delete(url), this.#bitmaps.set(url, bitmap));
     return bitmap;
   }
 
@@ -41,7 +41,10 @@ export class ImageStore {
     const bitmap = this.get(url);
     if (bitmap) return Promise.resolve(bitmap);
     if (!this.#loading.has(url)) {
-      this.#loading.set(url, this.#fetch(url).finally(() => this.#loading.delete(url)));
+      this.#loading.set(
+        url,
+        this.#fetch(url).finally(() => this.#loading.delete(url)),
+      );
     }
     return this.#loading.get(url);
   }
@@ -53,7 +56,7 @@ export class ImageStore {
   }
 
   async #fetchAhead() {
-    for (let url; (url = this.#next()); ) {
+    for (let url; (url = this.#next());) {
       try {
         await this.load(url);
       } catch {

@@ -130,7 +130,10 @@ export class View {
 
   #screen({ x, y }) {
     const across = (x - this.x) * this.scale;
-    return [this.canvas.width / 2 + (this.flipped ? -across : across), this.canvas.height / 2 + (y - this.y) * this.scale];
+    return [
+      this.canvas.width / 2 + (this.flipped ? -across : across),
+      this.canvas.height / 2 + (y - this.y) * this.scale,
+    ];
   }
 
   draw() {
@@ -196,7 +199,10 @@ export class View {
   #stroke(ink, dashes = []) {
     const pen = this.#pen;
     pen.setLineDash(dashes.map((dash) => dash * this.ratio));
-    for (const [style, width] of [["rgb(0 0 0 / .7)", 3.5], [ink, 1.5]]) {
+    for (const [style, width] of [
+      ["rgb(0 0 0 / .7)", 3.5],
+      [ink, 1.5],
+    ]) {
       Object.assign(pen, { strokeStyle: style, lineWidth: width * this.ratio });
       pen.stroke();
     }
@@ -209,7 +215,12 @@ export class View {
     const edge = 4 * this.ratio;
     const left = within(x, edge, Math.max(edge, this.canvas.width - pen.measureText(text).width - edge));
     const base = within(y, 16 * this.ratio, this.canvas.height - edge);
-    Object.assign(pen, { strokeStyle: "rgb(0 0 0 / .8)", lineWidth: 3 * this.ratio, lineJoin: "round", fillStyle: ink });
+    Object.assign(pen, {
+      strokeStyle: "rgb(0 0 0 / .8)",
+      lineWidth: 3 * this.ratio,
+      lineJoin: "round",
+      fillStyle: ink,
+    });
     pen.strokeText(text, left, base);
     pen.fillText(text, left, base);
   }

@@ -39,8 +39,8 @@ export class Viewer {
     "-": () => this.active.zoom(1 / ZOOM_STEP),
     ",": () => this.#loops.show(this.active, this.active.frame - 1),
     ".": () => this.#loops.show(this.active, this.active.frame + 1),
-    "[": () => this.#setOpacity(this.#opacity - OPACITY_STEP),
-    "]": () => this.#setOpacity(this.#opacity + OPACITY_STEP),
+    k: () => this.#setOpacity(this.#opacity - OPACITY_STEP),
+    l: () => this.#setOpacity(this.#opacity + OPACITY_STEP),
     " ": () => (this.drawing.active ? this.drawing.set() : this.#loops.toggle(this.active)),
     Escape: () => (this.drawing.active ? this.drawing.use(null) : this.#enlarge(false)),
     Delete: () => this.drawing.removeLast(),
@@ -208,7 +208,9 @@ export class Viewer {
   #overlay() {
     const masks = this.#masksShown ? this.#masks.filter(({ bitmap }) => bitmap) : [];
     for (const [n, view] of this.views.entries()) {
-      view.overlays = masks.filter(({ image }) => image === n).map(({ bitmap }) => ({ bitmap, opacity: this.#opacity }));
+      view.overlays = masks
+        .filter(({ image }) => image === n)
+        .map(({ bitmap }) => ({ bitmap, opacity: this.#opacity }));
       view.draw();
     }
   }
