@@ -66,7 +66,7 @@ class ReviewImage:
 
 
 @dataclass(frozen=True)
-class ReviewCase:
+class StudyCase:
     """Images that are read and rated together."""
 
     name: str = field(repr=False)
@@ -84,7 +84,7 @@ class ReviewCase:
 class FoundCases:
     """All cases of a source."""
 
-    cases: Sequence[ReviewCase]
+    cases: Sequence[StudyCase]
     positive: str
     threshold: float | None
     """Threshold of the model's decisions on its score; None if the class with the highest probability decides."""

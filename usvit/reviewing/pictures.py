@@ -25,7 +25,7 @@ _WHY = {"changed_since_scoring": "it is not the file with which the study began"
 _TELL = "Tell the person who runs the study."
 
 
-class Pictures:
+class StudyPictures:
     """Encodes frames, masks and maps; a context manager that ends its processes. Threads may share it.
 
     Args:

@@ -17,8 +17,8 @@ from usvit.config.sections import Section
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder
 from usvit.progress import Progress, shown_progress
-from usvit.reviewing.answers import FILE, Answers, file_stamp, refuse_unknown_truths
-from usvit.reviewing.pictures import Pictures
+from usvit.reviewing.answers import FILE, StudyAnswers, file_stamp, refuse_unknown_truths
+from usvit.reviewing.pictures import StudyPictures
 from usvit.reviewing.server import ReviewServer
 from usvit.reviewing.settings import ReviewSettings, load_review
 from usvit.reviewing.sources import find_cases
@@ -88,21 +88,21 @@ def review(study: str | Path, settings: ServeSettings, *, progress: Progress | N
         listening = _listening(settings)
         answers = open_study(plan, shown_progress(progress))
         try:
-            with listening, Pictures(plan.source.crop) as pictures:
+            with listening, StudyPictures(plan.source.crop) as pictures:
                 _serve(answers, pictures, listening, settings)
         finally:
             answers.close()
 
 
-def open_study(settings: ReviewSettings, progress: Progress) -> Answers:
+def open_study(settings: ReviewSettings, progress: Progress) -> StudyAnswers:
     """Begin a study, or open one that has begun, and check that its images are those with which it began.
 
     Raises:
         UsvitError: see ``review``.
     """
     assert settings.out is not None
-    if Answers.has_begun(settings.out):
-        answers = Answers(settings.out, settings)
+    if StudyAnswers.has_begun(settings.out):
+        answers = StudyAnswers(settings.out, settings)
         try:
             _refuse_changed_images(answers, progress)
         except BaseException:
@@ -117,10 +117,10 @@ def open_study(settings: ReviewSettings, progress: Progress) -> Answers:
             f"{settings.repeats} that are read twice."
         )
     refuse_unknown_truths(found, settings)
-    return Answers.begin(settings.out, settings, found)
+    return StudyAnswers.begin(settings.out, settings, found)
 
 
-def _refuse_changed_images(answers: Answers, progress: Progress) -> None:
+def _refuse_changed_images(answers: StudyAnswers, progress: Progress) -> None:
     """Read the files again whose size or time is not that of the beginning, and compare them."""
     rows = [row for row in answers.rows("SELECT * FROM images") if file_stamp(row["item"]) != row["stamp"]]
     items = [
@@ -159,7 +159,7 @@ def _listening(settings: ServeSettings) -> socket.socket:
     return listening
 
 
-def _serve(answers: Answers, pictures: Pictures, listening: socket.socket, settings: ServeSettings) -> None:
+def _serve(answers: StudyAnswers, pictures: StudyPictures, listening: socket.socket, settings: ServeSettings) -> None:
     port = listening.getsockname()[1]
     scheme = "http" if settings.certificate is None else "https"
     host = settings.name or settings.host

@@ -23,8 +23,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from usvit.errors import UsvitError
-from usvit.reviewing.answers import Answers
-from usvit.reviewing.pictures import Pictures
+from usvit.reviewing.answers import StudyAnswers
+from usvit.reviewing.pictures import StudyPictures
 from usvit.reviewing.progress import progress_of
 from usvit.reviewing.reader_desk import OutOfDate, ReaderDesk, Shown
 
@@ -59,7 +59,7 @@ class ReviewServer:
         one_time: token with which who runs the study enters once.
     """
 
-    def __init__(self, answers: Answers, pictures: Pictures, origin: str, *, also: tuple[str, ...] = ()):
+    def __init__(self, answers: StudyAnswers, pictures: StudyPictures, origin: str, *, also: tuple[str, ...] = ()):
         """Prepare the application.
 
         Args:
@@ -250,7 +250,7 @@ class ReviewServer:
 
 
 class _Guard:
-    """Answers only requests of the page itself, with a valid cookie, and sets the headers of every answer."""
+    """StudyAnswers only requests of the page itself, with a valid cookie, and sets the headers of every answer."""
 
     def __init__(self, app: ASGIApp, server: ReviewServer):
         self._app, self._server = app, server

@@ -15,7 +15,7 @@ from usvit.explaining import CaseImages, open_source
 from usvit.progress import Progress, task
 from usvit.pseudonyms import Pseudonyms, default_key_path
 from usvit.records import ExplainRecord, RunRecord, load_record
-from usvit.reviewing.cases import FoundCases, FoundImage, ImageFacts, ReviewCase, ReviewImage
+from usvit.reviewing.cases import FoundCases, FoundImage, ImageFacts, ReviewImage, StudyCase
 from usvit.reviewing.pixels import look_at
 from usvit.reviewing.settings import SourceSettings
 from usvit.scoring import Readers, ReadSettings, ScoringItem, WorkerFailure, discover, read_scores
@@ -91,13 +91,13 @@ def _drawn(names: list[str], n: int | None, seed: int) -> list[str]:
     return [names[k] for k in np.random.default_rng([seed, 0]).permutation(len(names))[:n]]
 
 
-def _case(name: str, images: list[ReviewImage]) -> ReviewCase:
+def _case(name: str, images: list[ReviewImage]) -> StudyCase:
     truths = {one.found.truth for one in images} - {""}
     if len(truths) > 1:
         raise UsvitError(f"The case {name} has images of several reference classes: {', '.join(sorted(truths))}.")
     scores = [one.found.score for one in images if one.found.score is not None]
     decisions = {one.found.decision for one in images}
-    return ReviewCase(
+    return StudyCase(
         name=name,
         patient=images[0].found.patient or images[0].facts.patient or name,
         images=tuple(images),
