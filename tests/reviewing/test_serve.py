@@ -52,7 +52,7 @@ def free_port():
 
 
 class ScriptedReader(threading.Thread):
-    """StudyAnswers by a script, and asks again while the server is away; ``leaves`` after so many answers, in mid-case."""
+    """Answers by a script, and asks again while the server is away; ``leaves`` after so many answers, in mid-case."""
 
     def __init__(self, link, name, script, leaves=None):
         super().__init__(daemon=True)

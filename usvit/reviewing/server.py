@@ -250,7 +250,7 @@ class ReviewServer:
 
 
 class _Guard:
-    """StudyAnswers only requests of the page itself, with a valid cookie, and sets the headers of every answer."""
+    """Answers only requests of the page itself, with a valid cookie, and sets the headers of every answer."""
 
     def __init__(self, app: ASGIApp, server: ReviewServer):
         self._app, self._server = app, server
