@@ -89,7 +89,7 @@ def review(study: str | Path, settings: ServeSettings, *, progress: Progress | N
         answers = open_study(plan, shown_progress(progress))
         try:
             with listening, StudyPictures(plan.source.crop) as pictures:
-                _serve(answers, pictures, listening, settings)
+                _serve(answers, pictures, listening, settings, str(study))
         finally:
             answers.close()
 
@@ -159,7 +159,9 @@ def _listening(settings: ServeSettings) -> socket.socket:
     return listening
 
 
-def _serve(answers: StudyAnswers, pictures: StudyPictures, listening: socket.socket, settings: ServeSettings) -> None:
+def _serve(
+    answers: StudyAnswers, pictures: StudyPictures, listening: socket.socket, settings: ServeSettings, study: str
+) -> None:
     port = listening.getsockname()[1]
     scheme = "http" if settings.certificate is None else "https"
     host = settings.name or settings.host
@@ -167,7 +169,7 @@ def _serve(answers: StudyAnswers, pictures: StudyPictures, listening: socket.soc
     def origin(name: str) -> str:
         return f"{scheme}://[{name}]:{port}" if ":" in name else f"{scheme}://{name}:{port}"
 
-    server = ReviewServer(answers, pictures, origin(host), also=tuple(origin(name) for name in _HERE))
+    server = ReviewServer(answers, pictures, origin(host), also=tuple(origin(name) for name in _HERE), study=study)
     config = uvicorn.Config(
         server.app,
         http="h11",

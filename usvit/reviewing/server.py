@@ -9,6 +9,7 @@ itself. In a blinded stage no answer holds a label, a score, a file name or a pa
 import hmac
 import json
 import secrets
+import shlex
 import threading
 from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
@@ -59,7 +60,15 @@ class ReviewServer:
         one_time: token with which who runs the study enters once.
     """
 
-    def __init__(self, answers: StudyAnswers, pictures: StudyPictures, origin: str, *, also: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        answers: StudyAnswers,
+        pictures: StudyPictures,
+        origin: str,
+        *,
+        also: tuple[str, ...] = (),
+        study: str = "STUDY.yaml",
+    ):
         """Prepare the application.
 
         Args:
@@ -67,11 +76,12 @@ class ReviewServer:
             pictures: what encodes its images.
             origin: scheme, host and port that are announced, such as ``http://127.0.0.1:8750``.
             also: further origins by which the server may be called.
+            study: the file of the study, for the command that exports it.
         """
         self.answers, self._pictures = answers, pictures
         self.origin, self._origins = origin, (origin, *also)
         self.one_time = secrets.token_urlsafe(24)
-        self._spent = False
+        self._spent, self._study = False, study
         arbiter = answers.settings.arbiter
         names = [*answers.settings.readers, *([arbiter] if arbiter else [])]
         self.desks = {name: ReaderDesk(answers, name) for name in names}
@@ -212,7 +222,12 @@ class ReviewServer:
         settings, record = self.answers.settings, progress_of(self.answers)
         study = {"title": settings.title, "protocol": settings.protocol, "instructions": settings.instructions}
         readers = [{**one.content(), "link": self.link(one.name)} for one in record.readers]
-        return {"role": "host", "study": study, "readers": readers, "export": "usvit review export STUDY.yaml"}
+        return {
+            "role": "host",
+            "study": study,
+            "readers": readers,
+            "export": f"usvit review export {shlex.quote(self._study)}",
+        }
 
     # ---- pictures
 
