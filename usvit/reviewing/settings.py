@@ -128,8 +128,9 @@ class SourceSettings(Section):
     """``run``: the folder that ``usvit explain`` wrote, whose pictures the aided stage shows."""
     positive: str | None = None
     """The positive class. (default: that of the run or of the data set, or ``malignant``)"""
-    unit: Literal["image", "exam", "patient"] = "image"
-    """What a case is; the images of an exam or patient are shown side by side."""
+    unit: Literal["image", "lesion", "exam", "patient"] = "image"
+    """What a case is; the images of a lesion, exam or patient are shown side by side. Images of a folder do not name
+    lesions."""
     cases: Annotated[int, Field(ge=1)] | None = None
     """Number of cases, drawn at random. (default: all)"""
     crop: Literal["tissue", "whole"] = "tissue"

@@ -23,6 +23,7 @@ from usvit.wording import plural
 
 logger = logging.getLogger(__name__)
 _POSITIVE = "malignant"
+_UNIT_COLUMNS = {"lesion": "lesion_id", "exam": "exam_id", "patient": "patient_id"}
 
 
 def find_cases(source: SourceSettings, n_cases: int | None, seed: int, progress: Progress) -> FoundCases:
@@ -77,7 +78,7 @@ def find_cases(source: SourceSettings, n_cases: int | None, seed: int, progress:
 def _unit_of(image: FoundImage, unit: str, facts: ImageFacts | None) -> str:
     if unit == "image":
         return f"{image.dataset}/{image.name}" if image.dataset else image.name
-    name = image.unit or (None if facts is None else facts.exam if unit == "exam" else facts.patient)
+    name = image.unit or (None if facts is None else {"exam": facts.exam, "patient": facts.patient}.get(unit))
     if not name:
         raise UsvitError(
             f"The image {image.name} does not say to which {unit} it belongs. Use source.unit: image, or leave it out."
@@ -136,7 +137,6 @@ def _of_run(run: Path, source: SourceSettings, progress: Progress) -> Iterator[F
     found = open_source(run)
     images = CaseImages(found, roots_from(source.data_root), progress)
     positive, maps = source.positive or _positive_of(run), _maps(source.maps)
-    unit = {"image": None, "exam": "exam_id", "patient": "patient_id"}[source.unit]
     for case in found.cases:
         places, row = images.places[case.dataset], case.row
         if positive not in case.probabilities:
@@ -149,7 +149,7 @@ def _of_run(run: Path, source: SourceSettings, progress: Progress) -> Iterator[F
             name=case.image_id,
             dataset=case.dataset,
             patient=case.group_id,
-            unit=None if unit is None else _text(row.get(unit)),
+            unit=_text(row.get(_UNIT_COLUMNS.get(source.unit, ""))),
             side=_text(row.get("side")),
             spacing_mm=_number(row.get("pixel_spacing_mm")),
             truth=case.label,
@@ -181,7 +181,6 @@ def _of_dataset(source: SourceSettings, progress: Progress) -> tuple[list[FoundI
     table = None if source.table is None else str(source.table)
     config = DataConfig(dataset=source.dataset or "", table=table, positive=source.positive)
     manifest = open_manifest(config, roots_from(source.data_root), progress)
-    unit = {"image": None, "exam": "exam_id", "patient": "patient_id"}[source.unit]
     found = []
     for row in manifest.usable.to_dict("records"):
         root = manifest.roots[row["dataset"]]
@@ -191,7 +190,7 @@ def _of_dataset(source: SourceSettings, progress: Progress) -> tuple[list[FoundI
                 name=row["image_id"],
                 dataset=row["dataset"],
                 patient=str(row["group_id"]),
-                unit=None if unit is None else _text(row.get(unit)),
+                unit=_text(row.get(_UNIT_COLUMNS.get(source.unit, ""))),
                 side=_text(row.get("side")),
                 spacing_mm=_number(row.get("pixel_spacing_mm")),
                 truth=str(row["label"]),
@@ -216,7 +215,7 @@ def _of_images(source: SourceSettings) -> tuple[list[FoundImage], str, str]:
                 item=item,
                 name=item.name,
                 patient=item.patient,
-                unit={"image": None, "exam": item.study, "patient": item.patient}[source.unit],
+                unit={"exam": item.study, "patient": item.patient}.get(source.unit),
                 side=item.side,
                 truth=truths.pop(item.name, ""),
                 score=scores.get(own),
