@@ -44,6 +44,7 @@ class ImageFacts:
     spacing_mm: float | None
     frame_ms: float | None
     """Duration of a frame of a loop in milliseconds; None if it is not stated."""
+    is_dicom: bool
     box: Box | None
     """Place of the part that is shown in the image of the file; None: the whole image."""
     side: str | None

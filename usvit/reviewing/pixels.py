@@ -39,6 +39,7 @@ def look_at(item: ScoringItem, crop: str) -> ImageFacts:
             height=pixels.shape[0],
             spacing_mm=facts.pixel_spacing_mm,
             frame_ms=None if header is None else _frame_ms(header),
+            is_dicom=header is not None,
             box=opened.region(crop),
             side=facts.side(item.frame or 0),
             patient=facts.patient,

@@ -281,7 +281,7 @@ class ReaderDesk:
             "id": row["id"],
             "number": 1 + next(at for at, one in enumerate(rows) if one["id"] == row["id"]),
             "stage": stage,
-            "stage_label": _STAGES[stage],
+            "stage_label": _STAGES[stage] if self._settings.source.has_model or stage != "unaided" else "Reading",
             "training": bool(row["training"]),
             "phase": "feedback" if feedback else "answer",
             "images": [

@@ -70,6 +70,12 @@ def find_cases(source: SourceSettings, n_cases: int | None, seed: int, progress:
                     "Restore the file, or leave the image out of the source."
                 )
             facts[number] = seen
+    bare = sum(one.is_dicom and one.box is None for one in facts.values())
+    if bare and source.crop == "tissue":
+        logger.warning(
+            f"{plural(bare, 'DICOM image')} of {len(facts)} do not describe their tissue region and are shown as a whole: "
+            "look for names that are burned in ('usvit data audit') before others read them."
+        )
     scores = None if source.scores is None else read_scores(source.scores)
     found = [_case(name, [ReviewImage(images[k], facts[k]) for k in cases[name]]) for name in chosen]
     return FoundCases(found, positive, None if scores is None else scores.threshold, model)
