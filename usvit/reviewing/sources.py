@@ -73,7 +73,7 @@ def find_cases(source: SourceSettings, n_cases: int | None, seed: int, progress:
     bare = sum(one.is_dicom and one.box is None for one in facts.values())
     if bare and source.crop == "tissue":
         logger.warning(
-            f"{plural(bare, 'DICOM image')} of {len(facts)} do not describe their tissue region and are shown as a whole: "
+            f"{plural(bare, 'DICOM image')} of {len(facts)} do not describe their tissue region and are shown whole: "
             "look for names that are burned in ('usvit data audit') before others read them."
         )
     scores = None if source.scores is None else read_scores(source.scores)
