@@ -60,6 +60,10 @@ FUNCTIONS = (
     "node_status",
     "pull_studies",
     "replay_study",
+    "review",
+    "review_status",
+    "export_review",
+    "merge_reviews",
 )
 """In the order in which their examples build on each other."""
 
@@ -110,6 +114,10 @@ COMMANDS = {
     "node replay": "usvit.node.replay_study",
     "node mercure": "usvit.node.score_mercure_task",
     "dicom send": "usvit.node.send_dicom",
+    "review serve": "usvit.reviewing.review",
+    "review status": "usvit.reviewing.review_status",
+    "review export": "usvit.reviewing.export_review",
+    "review merge": "usvit.reviewing.merge_reviews",
     "docs": "usvit.resources.documentation_page",
 }
 """Command -> the one function that does its work."""

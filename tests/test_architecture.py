@@ -17,6 +17,7 @@ PACKAGE = REPOSITORY / "usvit"
 
 PACKAGES = {
     "upstream": "pre-training, sources, transfer, tests of classifiers, speed, shapes, studies",
+    "reviewing": "cases read in a browser: studies, their server and its page, answers as tables",
     "node": "a DICOM service: receives, scores, sends back, and is watched",
     "cli": "parses options, calls one public function, prints",
     "experiments": "cross-validation, hold-out and ensembles; the run directory",
@@ -40,7 +41,7 @@ PACKAGES = {
 
 LAYERS = [
     {"__main__"},
-    {"upstream", "node"},
+    {"upstream", "node", "reviewing"},
     {"cli"},
     {"experiments", "monitoring"},
     {"scoring", "retesting"},

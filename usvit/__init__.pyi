@@ -31,6 +31,10 @@ from .reports import mrmc as mrmc
 from .reports import report as report
 from .retesting import repeatability as repeatability
 from .retesting import retest as retest
+from .reviewing import export_review as export_review
+from .reviewing import merge_reviews as merge_reviews
+from .reviewing import review as review
+from .reviewing import review_status as review_status
 from .scoring import Predictor as Predictor
 from .scoring import load_model as load_model
 from .scoring import recalibrate as recalibrate

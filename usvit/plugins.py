@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 GROUP = "usvit.plugins"
 """Group of the entry points."""
-BUILT_IN = ("usvit.upstream.plugin:PLUGIN", "usvit.node.plugin:PLUGIN")
+BUILT_IN = ("usvit.upstream.plugin:PLUGIN", "usvit.node.plugin:PLUGIN", "usvit.reviewing.plugin:PLUGIN")
 """Plug-ins of this distribution; they need no entry point, so that a bare checkout has them, too."""
 
 

@@ -30,9 +30,10 @@ def clocks(root: Path, options: Options) -> Iterator[Ended]:
 
 
 def let_jump(folder: Path, rng: random.Random) -> str:
+    from usvit.files import insert
     from usvit.node import database as module
     from usvit.node.config.settings import NodeConfig
-    from usvit.node.database import NodeDatabase, insert
+    from usvit.node.database import NodeDatabase
     from usvit.node.receiving.instance_store import InstanceStore
     from usvit.node.sending.delivery_process import PeerDelivery
     from usvit.node.studies import complete_studies

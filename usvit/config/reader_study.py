@@ -31,7 +31,7 @@ class ReaderStudySettings(Section):
     positive: Annotated[str | None, Option(metavar="CLASS")] = None
     """Word of the positive class in the column of the truth. (default: 1, ``malignant`` or true)"""
     model: Annotated[str | None, Option(metavar="READER")] = None
-    """Reader that is a model: it is compared with the readers of each modality."""
+    """Reader that is a model: it is compared with the readers of each modality. (default: a reader named ``model``)"""
     positive_from: Annotated[float | None, Option(metavar="R")] = None
     """Lowest rating that counts as positive: also compare sensitivity and specificity."""
     margin: Annotated[float | None, Option(metavar="M")] = None

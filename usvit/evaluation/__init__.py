@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from usvit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .birads import DIVIDED as DIVIDED
+    from .birads import INCOMPLETE as INCOMPLETE
+    from .birads import KNOWN_CANCER as KNOWN_CANCER
     from .candidates import CandidateScores as CandidateScores
     from .candidates import Members as Members
     from .conformal_sets import judged_sets as judged_sets
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from .evaluation_folder import write_evaluation as write_evaluation
     from .flow import flow_steps as flow_steps
     from .foreign_tables import Columns as Columns
+    from .foreign_tables import read_raw as read_raw
     from .headline_words import PredictionOrigin as PredictionOrigin
     from .local_recalibration import SiteImages as SiteImages
     from .local_recalibration import recalibration_draws as recalibration_draws

@@ -25,6 +25,8 @@ _USUAL = {
 _OPTIONAL = ("modality", "patient", "truth")
 _TRUTH = "truth"
 """Reader of the rows that hold the reference in a table without a column for it, as iMRMC writes them; also ``-1``."""
+_MODEL = "model"
+"""Reader whose ratings are those of a model, as ``usvit review export`` writes them."""
 _POSITIVE = ("1", "1.0", "malignant", "true", "positive")
 _NEGATIVE = ("0", "0.0", "false", "negative", "benign", "-1")
 _ALONE = (
@@ -43,6 +45,7 @@ class ReaderAnswers:
         group: (n,) str, the patient of each case.
         ratings: modality -> reader -> (n,) float64.
         model: ratings of the model, (n,) float64; None without one.
+        model_name: the reader that is the model; None without one.
         warnings: for the user.
     """
 
@@ -51,6 +54,7 @@ class ReaderAnswers:
     group: np.ndarray
     ratings: Mapping[str, Mapping[str, np.ndarray]]
     model: np.ndarray | None
+    model_name: str | None
     warnings: list[str]
 
     @property
@@ -90,17 +94,19 @@ def read_answers(path: Path, settings: ReaderStudySettings) -> ReaderAnswers:
     cases = [*positive]
     said = [] if "patient" in table else [_ALONE]
     group = cases if "patient" not in table else [*_one_each(rows, "patient", str(names["patient"]), path).values()]
-    if settings.model is not None and settings.model not in set(rows["reader"]):
-        raise unknown("reader", settings.model, sorted(set(rows["reader"])))
-    is_model = rows["reader"] == settings.model
-    model = _model(rows[is_model], cases, str(settings.model), path) if settings.model is not None else None
+    readers = sorted(set(rows["reader"]))
+    if settings.model is not None and settings.model not in readers:
+        raise unknown("reader", settings.model, readers)
+    named = settings.model or (_MODEL if _MODEL in readers and len(readers) > 1 else None)
+    is_model = rows["reader"] == named
+    model = None if named is None else _model(rows[is_model], cases, named, path)
     ratings = _crossed(rows[~is_model], cases, path)
     truth = np.array([*positive.values()])
     if truth.all() or not truth.any():
         raise UsvitError(
             f"{path}: all {len(truth)} cases are {'positive' if truth.all() else 'negative'}: none to tell apart."
         )
-    return ReaderAnswers(cases, truth, np.array(group, dtype=object), ratings, model, said)
+    return ReaderAnswers(cases, truth, np.array(group, dtype=object), ratings, model, named, said)
 
 
 def _column(raw: pd.DataFrame, what: str, asked: str | None, path: Path) -> str | None:

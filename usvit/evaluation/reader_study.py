@@ -71,7 +71,7 @@ def analyse_answers(answers: ReaderAnswers, settings: ReaderStudySettings, name:
         n_patients=len(set(answers.group.tolist())),
         readers=answers.readers,
         modalities=[*answers.ratings],
-        model=settings.model,
+        model=answers.model_name,
         positive_from=settings.positive_from,
         margin=settings.margin,
         test=None if settings.margin is None else settings.test or "noninferiority",

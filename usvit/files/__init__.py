@@ -7,6 +7,8 @@ from usvit.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .cells import guarded as guarded
     from .cells import unguarded as unguarded
+    from .database import Database as Database
+    from .database import insert as insert
     from .output_folder import ABANDONED_AFTER_S as ABANDONED_AFTER_S
     from .output_folder import OutputFolder as OutputFolder
     from .output_folder import TakenFolder as TakenFolder
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from .tables import read_csv as read_csv
     from .tables import read_parquet as read_parquet
     from .tables import write_csv as write_csv
+    from .workbook import workbook_bytes as workbook_bytes
     from .write import LOCK as LOCK
     from .write import DiskError as DiskError
     from .write import alone_in as alone_in

@@ -6,21 +6,13 @@ at any time. UIDs of patients are in this file, which only the owner can read, a
 """
 
 import json
-import os
 import sqlite3
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from usvit.errors import UsvitError
-from usvit.files import DiskError, refuse_link
-
-_BUSY_SECONDS = 60.0
-"""Time for which a transaction waits for those of other processes."""
+from usvit.files import Database
 
 MIGRATIONS = (
     """
@@ -141,11 +133,11 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), boot TEXT NOT NULL, zero REAL NOT NULL);
 """,
 )
-"""Scripts that bring a database from version n (``PRAGMA user_version``) to n + 1. A released script never changes."""
+"""Scripts of ``usvit.files.Database``."""
 
 
-class NodeDatabase:
-    """An open database. All threads of a process share one connection, which one of them uses at a time."""
+class NodeDatabase(Database):
+    """The open database of a node."""
 
     def __init__(self, path: Path, *, create: bool = False):
         """Open the database and bring it up to date.
@@ -157,54 +149,11 @@ class NodeDatabase:
         Raises:
             UsvitError: there is no database, it is damaged, or a newer version of usvit wrote it.
         """
-        refuse_link(path)
-        if not create and not path.is_file():
-            raise UsvitError(
-                f"There is no node in {path.parent}: {path.name} is missing. Start it with 'usvit node serve'."
-            )
-        self.path = path
+        missing = f"There is no node in {path.parent}: {path.name} is missing. Start it with 'usvit node serve'."
+        super().__init__(path, MIGRATIONS, create=create, missing=missing)
         self._zero: float | None = None
         """The time of the node is this plus the monotonic clock; None: that of the machine."""
         self._has_zero = False
-        self._lock = threading.RLock()
-        try:
-            if create and not path.exists():
-                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-            self.connection = sqlite3.connect(
-                path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            """In autocommit mode; rows are mappings. Use it within ``transaction``."""
-            self.connection.row_factory = sqlite3.Row
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-                self.connection.execute(f"PRAGMA {pragma}")
-            self._migrate()
-        except sqlite3.DatabaseError as error:
-            if "full" in str(error):
-                raise DiskError(f"There is no room on the disk for the database {path}. Free some space.") from error
-            raise UsvitError(f"The database {path} cannot be used: {error}. Restore it from a backup.") from error
-
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run the block as one transaction that writes; it is rolled back if the block raises."""
-        with self._lock:
-            self.connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self.connection
-                self.connection.execute("COMMIT")
-            except BaseException:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
-                raise
-
-    def rows(self, query: str, values: Any = ()) -> list[sqlite3.Row]:
-        """Return all rows of a query."""
-        with self._lock:
-            return self.connection.execute(query, values).fetchall()
-
-    def one(self, query: str, values: Any = ()) -> sqlite3.Row | None:
-        """Return the first row of a query."""
-        found = self.rows(query, values)
-        return found[0] if found else None
 
     def now(self) -> float:
         """Return the time of the node in seconds since 1970, which goes on evenly if somebody sets the clock.
@@ -246,35 +195,6 @@ class NodeDatabase:
             ):
                 connection.execute(f"UPDATE {table} SET {column} = ? WHERE {column} > ?", (most, most))
 
-    def close(self) -> None:
-        """Close the connection."""
-        with self._lock:
-            self.connection.close()
-
-    def _migrate(self) -> None:
-        connection = self.connection
-        if self._version() > len(MIGRATIONS):
-            raise UsvitError(
-                f"The database {self.path} was written by another version of usvit (schema {self._version()}, and this "
-                f"version reads {len(MIGRATIONS)}). Install that version, or begin with a new folder."
-            )
-        if self._version() == len(MIGRATIONS):
-            return
-        connection.execute("BEGIN IMMEDIATE")  # another process may migrate at the same time
-        try:
-            for number in range(self._version(), len(MIGRATIONS)):
-                for statement in MIGRATIONS[number].split(";"):
-                    if statement.strip():
-                        connection.execute(statement)
-                connection.execute(f"PRAGMA user_version={number + 1}")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
-
-    def _version(self) -> int:
-        return int(self.connection.execute("PRAGMA user_version").fetchone()[0])
-
 
 def add_event(connection: sqlite3.Connection, event: str, **fields: Any) -> None:
     """Add an event to the audit log, in the transaction of what it tells about.
@@ -286,14 +206,6 @@ def add_event(connection: sqlite3.Connection, event: str, **fields: Any) -> None
     """
     data = json.dumps(fields, ensure_ascii=True, allow_nan=False)
     connection.execute("INSERT INTO audit_events (time, event, data) VALUES (?, ?, ?)", (_now_text(), event, data))
-
-
-def insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, Any]) -> int:
-    """Insert a row, and return its id."""
-    names, places = ", ".join(columns), ", ".join("?" * len(columns))
-    found = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({places})", tuple(columns.values())).lastrowid
-    assert found is not None
-    return found
 
 
 def count(connection: sqlite3.Connection, name: str, by: int = 1) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from pydicom import dcmread
 
 from usvit.errors import UsvitError
-from usvit.files import sha256_of_file
+from usvit.files import insert, sha256_of_file
 from usvit.node.config.settings import NodeConfig, NodeRule
-from usvit.node.database import NodeDatabase, count, insert
+from usvit.node.database import NodeDatabase, count
 from usvit.node.receiving.instance_store import flush
 from usvit.scoring import (
     ItemScorer,

@@ -1,23 +1,13 @@
 """The report as an Excel workbook: every figure as a number, and the predictions."""
 
-import datetime
-import io
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import openpyxl
-from openpyxl.cell import WriteOnlyCell
-from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
-from openpyxl.worksheet.worksheet import Worksheet
-
+from usvit.files import workbook_bytes
 from usvit.reports.content import ReportContent
 
 _MAX_PREDICTIONS = 50_000
 """Most predictions in the workbook; more rows are in predictions.csv only."""
-_MAX_TEXT = 32_767
-"""Most characters of a cell in Excel."""
-_NO_TIME = (1980, 1, 1, 0, 0, 0)
 _HEADER = ("figure", "value", "95 % low", "95 % high", "groups", "p", "method", "note")
 
 
@@ -27,15 +17,14 @@ def workbook(content: ReportContent) -> bytes:
     The sheet ``figures`` has one row for each number of metrics.json, under its key there. Text is written as text, so
     that a spreadsheet executes none. The same report gives the same bytes.
     """
-    book = openpyxl.Workbook(write_only=True)
-    _write(book.create_sheet("about"), _about(content))
-    _write(book.create_sheet("figures"), [_HEADER, *_figures(content.run.metrics.content())])
+    sheets: dict[str, Iterable[tuple[Any, ...]]] = {
+        "about": _about(content),
+        "figures": [_HEADER, *_figures(content.run.metrics.content())],
+    }
     test = content.run.predicted
     if len(test) <= _MAX_PREDICTIONS:
-        _write(book.create_sheet("predictions"), [tuple(test.columns), *test.itertuples(index=False, name=None)])
-    buffer = io.BytesIO()
-    book.save(buffer)
-    return _without_times(buffer.getvalue())
+        sheets["predictions"] = [tuple(test.columns), *test.itertuples(index=False, name=None)]
+    return workbook_bytes(sheets, {"A": 44, "G": 36})
 
 
 def _about(content: ReportContent) -> Iterator[tuple[Any, ...]]:
@@ -83,35 +72,3 @@ def _name_of(entry: Any, number: int) -> str:
     """Return what identifies an entry of a list: its rule, column, level or fold, else its number."""
     named = entry if isinstance(entry, Mapping) else {}
     return str(next((named[key] for key in ("rule", "by", "level", "fold", "reference") if key in named), number))
-
-
-def _write(sheet: Worksheet, rows: Iterable[tuple[Any, ...]]) -> None:
-    sheet.column_dimensions["A"].width = 44
-    sheet.column_dimensions["G"].width = 36
-    for row in rows:
-        sheet.append([_cell(sheet, value) for value in row])
-
-
-def _cell(sheet: Worksheet, value: Any) -> Any:
-    if value is None or value != value:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        cell = WriteOnlyCell(sheet, ILLEGAL_CHARACTERS_RE.sub(" ", str(value))[:_MAX_TEXT])
-        cell.data_type = "s"  # also for a text that begins with '='
-        return cell
-    return value
-
-
-def _without_times(content: bytes) -> bytes:
-    """Return the same archive with fixed times, because openpyxl writes the current time into it."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new:
-        for name in old.namelist():
-            text = old.read(name)
-            if name == "docProps/core.xml":
-                properties = openpyxl.packaging.core.DocumentProperties(
-                    creator="usvit", created=datetime.datetime(*_NO_TIME), modified=datetime.datetime(*_NO_TIME)
-                )
-                text = openpyxl.xml.functions.tostring(properties.to_tree())
-            new.writestr(zipfile.ZipInfo(name, _NO_TIME), text, zipfile.ZIP_DEFLATED)
-    return buffer.getvalue()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .dicom_out.study_report import ReportedItem as ReportedItem
     from .dicom_out.study_report import write_study_report as write_study_report
     from .discovery.folders import natural as natural
+    from .discovery.inputs import discover as discover
     from .engines import ModelChoice as ModelChoice
     from .external.evaluation import evaluate_scores as evaluate_scores
     from .external.labels import LabelTable as LabelTable
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from .external.scored_set import read_scores as read_scores
     from .item_scoring import ItemScorer as ItemScorer
     from .item_scoring import ItemScores as ItemScores
+    from .items import FAILURES as FAILURES
+    from .items import ReadSettings as ReadSettings
     from .items import ScoringItem as ScoringItem
     from .items import score_columns as score_columns
     from .job import ScoringResult as ScoringResult
@@ -28,7 +31,11 @@ if TYPE_CHECKING:
     from .operating_point import parse_rule as parse_rule
     from .predictor import Predictor as Predictor
     from .predictor import load_model as load_model
+    from .reading.item_reader import file_sha256_of as file_sha256_of
+    from .reading.item_reader import open_item as open_item
     from .reading.item_reader import parse_frames as parse_frames
+    from .reading.workers import Readers as Readers
+    from .reading.workers import WorkerFailure as WorkerFailure
     from .tables.writer import write_rows as write_rows
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -9,8 +9,9 @@ import pydicom
 from pydicom.uid import ComprehensiveSRStorage, ExplicitVRLittleEndian, generate_uid
 
 from tests.data.conftest import speckle, write_dicom
+from usvit.files import insert
 from usvit.node.config.settings import NodeConfig, PeerConfig, SendConfig
-from usvit.node.database import NodeDatabase, insert
+from usvit.node.database import NodeDatabase
 
 CAPTURE = "1.2.840.10008.5.1.4.1.1.7"
 STATE = "1.2.840.10008.5.1.4.1.1.11.1"

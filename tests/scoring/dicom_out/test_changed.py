@@ -12,7 +12,7 @@ import pytest
 from tests.scoring.dicom_out.product_cases import KNOWN, SETTINGS, cut_source, make, person, row, rows, scored, swap
 from usvit.scoring.items import Frame, ItemFacts, ScoringItem
 from usvit.scoring.reading import item_reader
-from usvit.scoring.reading.item_reader import file_sha256_of, read_again, read_item
+from usvit.scoring.reading.item_reader import file_sha256_of, open_item, read_item
 
 ID = "a" * 16
 
@@ -91,12 +91,12 @@ def test_a_large_file_is_held_open_and_refused_when_it_is_written_to(tmp_path, m
     monkeypatch.setattr(item_reader, "IN_MEMORY", 1000)
     item, other = cut_source(tmp_path, 3), person(tmp_path / "b", "eve", 2)
     sha256 = file_sha256_of(item, SETTINGS)
-    with read_again(item, SETTINGS, sha256) as opened:
+    with open_item(item, SETTINGS, sha256) as opened:
         expected = opened.view(2, "tissue")
         os.replace(shutil.copy(other.location, tmp_path / "c"), item.location)  # another file under its name
         assert (opened.view(2, "tissue") == expected).all() and opened.facts.patient == KNOWN["PatientID"]
     item = cut_source(tmp_path, 3)
-    with read_again(item, SETTINGS, file_sha256_of(item, SETTINGS)) as opened:
+    with open_item(item, SETTINGS, file_sha256_of(item, SETTINGS)) as opened:
         with open(item.location, "ab") as file:
             file.write(b"more")
         with pytest.raises(item_reader.BadImage) as refused:

@@ -34,14 +34,14 @@ from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 from usvit.scoring.items import FAILURES, Failure, ItemFacts, ReadSettings, ScoringItem
 from usvit.scoring.reading import item_reader
-from usvit.scoring.reading.item_reader import file_sha256_of, parse_frames, read_again, read_item
+from usvit.scoring.reading.item_reader import file_sha256_of, open_item, parse_frames, read_item
 
 PLAIN = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 def view_of(one: ScoringItem, frame: int, how: ReadSettings) -> np.ndarray:
     """What a second read shows of an unchanged file."""
-    with read_again(one, how, file_sha256_of(one, how) or "") as opened:
+    with open_item(one, how, file_sha256_of(one, how) or "") as opened:
         return opened.view(frame, how.crop)
 
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from usvit.config.scoring import ModelSettings
 from usvit.config.sections import Section
+from usvit.config.settings_file import PathOfFile
 from usvit.node.config.patterns import includes
 
 
@@ -25,11 +26,6 @@ def _ae_title(title: str) -> str:
     if "\\" in bare or not all(" " <= one <= "~" for one in bare):
         raise ValueError("an AE title is plain ASCII without a backslash or control characters (DICOM PS3.5)")
     return bare
-
-
-def _resolved(path: Path, info: ValidationInfo) -> Path:
-    base = (info.context or {}).get("folder")
-    return path if base is None or path.is_absolute() else base / path
 
 
 def _network(address: str) -> str:
@@ -56,7 +52,6 @@ def _allowed(value: Any) -> Any:
 
 
 _AeTitle = Annotated[str, AfterValidator(_ae_title)]
-_ConfigPath = Annotated[Path, AfterValidator(_resolved)]
 Host = Annotated[str, AfterValidator(_host)]
 _Port = Annotated[int, Field(ge=1, le=65535)]
 Name = Annotated[str, AfterValidator(_name)]
@@ -70,11 +65,11 @@ DEFAULT_INSTANCE_MB = 1024
 class NodeTlsConfig(Section):
     """TLS of the receiver or of one peer."""
 
-    certificate: _ConfigPath | None = None
+    certificate: PathOfFile | None = None
     """Own certificate, as PEM; required for the receiver."""
-    private_key: _ConfigPath | None = None
+    private_key: PathOfFile | None = None
     """Key of the certificate, as PEM without a pass phrase."""
-    ca: _ConfigPath | None = None
+    ca: PathOfFile | None = None
     """Certificates of the authorities that sign the other side's certificate. For the receiver: certificates of the
     senders are then required. For a peer: required, since its certificate is always checked."""
     server_name: Host | None = None
@@ -145,7 +140,7 @@ class ReceiveConfig(Section):
 class WatchedFolderConfig(Section):
     """A folder whose DICOM files are taken in, and removed from it."""
 
-    path: _ConfigPath
+    path: PathOfFile
     """The folder; files in folders below it are taken in, too."""
     settle_seconds: Annotated[float, Field(ge=0, le=3600)] = 5.0
     """A file is taken in when it has not changed for this time."""
@@ -165,11 +160,11 @@ class CompletionConfig(Section):
 class NodeModelConfig(ModelSettings):
     """A model that stays loaded; its settings mean what they mean for ``usvit score``."""
 
-    path: _ConfigPath
+    path: PathOfFile
     """Folder of a run, of a fold, of an export, or of an ensemble."""
     gpu: Annotated[int, Field(ge=0)] | None = None
     """Number of the GPU that this model uses; models on different GPUs score at the same time."""
-    calibration: _ConfigPath | None = None
+    calibration: PathOfFile | None = None
     """File that ``usvit recalibrate`` wrote."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Number of processes that decode images."""
@@ -239,11 +234,11 @@ class PeerConfig(Section):
     """Ask the AE to commit itself to what was sent, and send again what it does not have."""
     dicomweb: str | None = None
     """Base address of the DICOMweb service, such as ``https://host/dicom-web``."""
-    token_file: _ConfigPath | None = None
+    token_file: PathOfFile | None = None
     """File that holds a bearer token."""
-    user_file: _ConfigPath | None = None
+    user_file: PathOfFile | None = None
     """File that holds ``name:password``."""
-    ca: _ConfigPath | None = None
+    ca: PathOfFile | None = None
     """Certificates of the authorities that sign the certificate of the DICOMweb service."""
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     """Longest time that an answer may take."""
@@ -301,9 +296,9 @@ class RetentionConfig(Section):
 class NodeConfig(Section):
     """The whole configuration of a node."""
 
-    folder: _ConfigPath
+    folder: PathOfFile
     """Private folder of the service: images, results, database, audit log."""
-    key: _ConfigPath | None = None
+    key: PathOfFile | None = None
     """Key of the pseudonyms; None: ``pseudonym.key`` in ``folder``."""
     receive: ReceiveConfig | None = None
     """None: nothing listens, and images come from ``folders`` or ``usvit node pull``."""

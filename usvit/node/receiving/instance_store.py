@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from usvit.data.io import BadImage, DicomIdentity, PatientIdentity, read_dicom_identity
+from usvit.files import insert
 from usvit.node.config.settings import DEFAULT_INSTANCE_MB, NodeConfig
-from usvit.node.database import NodeDatabase, add_event, count, insert
+from usvit.node.database import NodeDatabase, add_event, count
 from usvit.node.patients import CONFLICT, compare_patient
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring import IMAGE_CLASSES

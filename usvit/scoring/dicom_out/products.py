@@ -23,7 +23,7 @@ from usvit.scoring.dicom_out.deidentify import evidence_of
 from usvit.scoring.dicom_out.findings import MOST_FRAMES, Finding, ScoringModel, finding_of, most_suspicious
 from usvit.scoring.dicom_out.overlay import Saliency, render, stacked, write_png
 from usvit.scoring.items import FAILURES, ReadSettings, ScoringItem
-from usvit.scoring.reading.item_reader import Opened, read_again
+from usvit.scoring.reading.item_reader import Opened, open_item
 from usvit.scoring.reading.prepare import is_cut
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class _ProductWork:
             BadImage: the bytes have changed, or the source cannot be read.
         """
         if self._opened is None:
-            self._opened = self._stack.enter_context(read_again(self.item, self.order.settings, self.file_sha256))
+            self._opened = self._stack.enter_context(open_item(self.item, self.order.settings, self.file_sha256))
         return self._opened
 
     def _drawn(self, one: Finding) -> UInt8:

@@ -15,7 +15,7 @@ from usvit.scoring.dicom_out.deidentify import evidence_of
 from usvit.scoring.dicom_out.findings import finding_of
 from usvit.scoring.dicom_out.products import Order, Product
 from usvit.scoring.items import ScoringItem
-from usvit.scoring.reading.item_reader import read_again
+from usvit.scoring.reading.item_reader import open_item
 
 if TYPE_CHECKING:
     from usvit.scoring.dicom_out.structured_report import Predecessor
@@ -61,7 +61,7 @@ def write_study_report(
         for source in sources:
             file_sha256 = str(source.rows[0]["file_sha256"])
             try:
-                with read_again(source.item, order.settings, file_sha256) as opened:
+                with open_item(source.item, order.settings, file_sha256) as opened:
                     evidence = evidence_of(opened.header, source.item, order.pseudonyms, keep_ids=order.keep_ids)
                     patients.append(PatientIdentity.of(opened.header or Dataset()))
             except BadImage:

@@ -99,13 +99,13 @@ def file_sha256_of(item: ScoringItem, settings: ReadSettings) -> str | None:
 
 
 @contextmanager
-def read_again(item: ScoringItem, settings: ReadSettings, file_sha256: str) -> Iterator["Opened"]:
-    """Open an item that has been scored, if its bytes are still those that were scored.
+def open_item(item: ScoringItem, settings: ReadSettings, file_sha256: str | None = None) -> Iterator["Opened"]:
+    """Open an item, and read its header.
 
     Args:
         item: item returned by ``discover``; its file may have been replaced since.
         settings: settings of the job.
-        file_sha256: hash of the bytes that were scored.
+        file_sha256: hash of the bytes that it must have; None: any.
 
     Raises:
         BadImage: the bytes have changed (``changed_since_scoring``), or the item cannot be read.
