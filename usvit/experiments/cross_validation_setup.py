@@ -108,6 +108,11 @@ class CrossValidationSetup:
     def n_repeats(self) -> int:
         return n_repeats(self.folds)
 
+    @property
+    def inference_batch(self) -> int:
+        """Images in a forward pass without gradients."""
+        return self.config.train.micro_batch or self.config.train.batch_size
+
     def fold_name(self, fold: int) -> str:
         """Name of a fold in messages, counted from one."""
         if self.kind == "train":
