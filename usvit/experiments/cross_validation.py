@@ -247,6 +247,7 @@ def _run_fold(
             folder,
             {name: rows.sha256.iloc[at[name]].tolist() for name in ("train", "val")},
             setup.weights.of_fold(fold),
+            *setup.teacher_of(fold),
             described=setup.manifest.descriptions,
             name=f"the images of {'+'.join(setup.manifest.roots)}",
         )

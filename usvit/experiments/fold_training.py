@@ -16,17 +16,19 @@ from usvit.errors import UsvitError
 from usvit.experiments.cross_validation_setup import CrossValidationSetup
 from usvit.experiments.training_units import TrainingUnits
 from usvit.experiments.validation import Validation
-from usvit.models import WithMaskHead
+from usvit.models import UpstreamModel, WithMaskHead, load_trained
 from usvit.progress import Progress
 from usvit.seeding import derive_seed
 from usvit.training import (
     ClassificationTask,
+    DistillationTask,
     FeatureStore,
     FitResult,
     HeadTraining,
     MaskedClassificationTask,
     NetworkOutputs,
     Subject,
+    Teacher,
     Trainer,
     WeightedCrossEntropy,
     fit_logistic_head,
@@ -130,6 +132,8 @@ class FoldTrainer:
         task = units.task(
             subject, loss_fn, lambda module, which: self.outputs(subject, which, fabric.setup_module(module))
         )
+        for teacher in setup.teacher_of(fold):
+            task = DistillationTask(model, loss_fn, subject.prepare, self._teacher(teacher), config.distill)
         if with_masks:
             decoded = WithMaskHead(model, config.model.image_size, setup.spec.name)
             task = MaskedClassificationTask(decoded, loss_fn, subject.prepare, config.loss.mask_weight)
@@ -155,6 +159,19 @@ class FoldTrainer:
                 statistics=recompute if config.batch_norm == "recomputed" else None,
             ).fit()
         return TrainedFold(model, subject, task, loss_fn, units, at, validation, result)
+
+    def _teacher(self, teacher: UpstreamModel) -> Teacher:
+        assert teacher.path is not None, "it has been loaded before"
+        trained, own = load_trained(teacher.path.parent), self._setup.preprocessing
+        return Teacher(
+            trained.model,
+            image_size=trained.preprocessing.image_size,
+            mean=trained.preprocessing.mean,
+            std=trained.preprocessing.std,
+            student=(own.mean, own.std),
+            device=self.fabric.device,
+            bf16=self._setup.device.precision == "bf16",
+        )
 
     def outputs(self, subject: Subject, at: Rows, wrapped: Any) -> NetworkOutputs:
         """Compute the outputs of the images ``at`` with the subject's module, or a copy of it, as Fabric wraps it."""
