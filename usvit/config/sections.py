@@ -282,6 +282,20 @@ class LossConfig(Section):
 STRENGTHS = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 
 
+class DistillConfig(Section):
+    """Distillation: the network learns from the labels and from a teacher (thesis, section 3.3; DeiT)."""
+
+    kind: Literal["none", "soft", "hard", "token"] = "none"
+    """``soft`` (eq. 3.2), ``hard`` (eq. 3.3), or ``token``: hard, with a distillation token that has its own head."""
+    weights: str | None = None
+    """The teacher: a run of ``usvit cv``, whose fold k teaches fold k, or one network, a fold of a run or a run of
+    ``usvit train``. It has the same classes, and has not seen the test images."""
+    temperature: Annotated[float, Field(gt=0)] = 3.0
+    """Temperature tau of the soft distillation."""
+    balance: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Weight lambda of the Kullback-Leibler term of the soft distillation."""
+
+
 class OptimConfig(Section):
     """Optimizer and learning rate."""
 
