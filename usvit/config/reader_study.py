@@ -28,6 +28,17 @@ class ReaderStudySettings(Section):
     writes them)"""
     rating: Annotated[str | None, Option(metavar="COL")] = None
     """Column of the rating, a number that is higher for the positive class. (default: ``rating`` or ``score``)"""
+    seconds: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of the time of a reading in seconds: also analyse reading times. (default: ``seconds``, if it exists)"""
+    position: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of the place of a reading in the order of the reader: also analyse learning and fatigue within a session.
+    (default: ``position``, if it exists)"""
+    session: Annotated[str | None, Option(metavar="COL")] = None
+    """Column of the session of a reading, within which positions count. (default: ``session``; without one, a reader
+    has one session)"""
+    repeat: Annotated[str | None, Option(metavar="COL")] = None
+    """Column that is 1 for a second reading of a case by the same reader: these rows serve the agreement within readers
+    only. (default: ``repeat``, if it exists)"""
     positive: Annotated[str | None, Option(metavar="CLASS")] = None
     """Word of the positive class in the column of the truth. (default: 1, ``malignant`` or true)"""
     model: Annotated[str | None, Option(metavar="READER")] = None

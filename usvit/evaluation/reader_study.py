@@ -9,7 +9,8 @@ from usvit import __version__
 from usvit.config.reader_study import ReaderStudySettings
 from usvit.errors import UsvitError
 from usvit.evaluation.reader_answers import ReaderAnswers
-from usvit.metrics.agreement import fleiss_kappa, gwet_ac1, weighted_kappa
+from usvit.evaluation.reader_courses import reading_times, session_courses, within_readers
+from usvit.metrics.agreement import fleiss_kappa, gwet_ac1, rater_icc, weighted_kappa
 from usvit.metrics.margin_tests import check_margin, equivalence, non_inferiority
 from usvit.metrics.paired_tests import holm
 from usvit.metrics.reader_study import (
@@ -22,6 +23,7 @@ from usvit.metrics.reader_study import (
     reader_power,
 )
 from usvit.records import (
+    AnswerRows,
     MrmcRecord,
     ReaderAgreement,
     ReaderComponents,
@@ -78,6 +80,15 @@ def analyse_answers(answers: ReaderAnswers, settings: ReaderStudySettings, name:
         effect=settings.effect,
         figures=[_figure(one, answers, settings) for one in figures],
         agreement=_agreement(answers, settings.positive_from) if len(answers.readers) > 1 else [],
+        repeats=within_readers(answers),
+        times=reading_times(answers, settings.positive_from, warnings),
+        courses=session_courses(answers, warnings),
+        rows=AnswerRows(
+            analysed=len(answers.cases) * len(answers.readers) * len(answers.ratings),
+            repeats=sum(int(np.isfinite(one).sum()) for readers in answers.again.values() for one in readers.values()),
+            training=answers.left_out["training"],
+            unfinished=answers.left_out["unfinished"],
+        ),
         warnings=warnings,
     )
 
@@ -121,6 +132,7 @@ def _agreement(answers: ReaderAnswers, positive_from: float | None) -> list[Read
                 weighted_kappa=weighted_kappa(ratings, answers.group),
                 fleiss_kappa=None if called is None else fleiss_kappa(called, answers.group),
                 gwet_ac1=None if called is None else gwet_ac1(called, answers.group),
+                icc=rater_icc(ratings, answers.group),
             )
         )
     return found

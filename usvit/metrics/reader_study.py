@@ -29,7 +29,7 @@ Inference = Literal["readers and patients", "patients", "readers"]
 """What other studies would differ in: new readers read new patients; these readers read new patients; new readers read
 these patients."""
 INFERENCES: tuple[Inference, ...] = ("readers and patients", "patients", "readers")
-_METHODS: dict[Inference, str] = {
+METHODS: dict[Inference, str] = {
     "readers and patients": "Obuchowski-Rockette, Hillis' degrees of freedom",
     "patients": "clustered (Obuchowski), these readers",
     "readers": "Student's t over readers, these patients",
@@ -170,25 +170,19 @@ def _covariance(one: _Pair, other: _Pair) -> float:
     return found + (area_covariance(b, d) if b and d else 0.0)
 
 
-def mean_over_readers(numbers: ReaderNumbers, inference: Inference) -> tuple[Difference, StudentLimits | None]:
-    """Compute the mean over readers with the 95 % interval of an inference.
+def reader_limits(numbers: ReaderNumbers, inference: Inference) -> StudentLimits | str:
+    """Compute the mean over readers with its standard error and degrees of freedom; or say why there is none.
 
     Args:
         numbers: of each reader.
         inference: what other studies would differ in.
-
-    Returns:
-        The mean, and the limits of a difference from which intervals of other levels follow. The interval of a
-        difference is symmetric, with a two-sided p of 0; that of a figure is symmetric on the logit scale, because the
-        plain one is too short near 1. Without an interval there is a reason and no limits.
 
     Source: Obuchowski & Rockette (1995), Communications in Statistics 24:285; Hillis (2007), Statistics in Medicine
     26:596 (degrees of freedom); Hillis (2014), Statistics in Medicine 33:330 (differences). Of J readers with the mean
     square MS and the mean covariance C of two of them, the variance of the mean is (MS + J max(C, 0)) / J with (J - 1)
     ((MS + J max(C, 0)) / MS)^2 degrees of freedom. For two modalities, MS is twice MS(T:R), and C twice Cov2 - Cov3.
     """
-    j, value, method = len(numbers.values), numbers.mean, _METHODS[inference]
-    freedom = float("inf")
+    j, freedom = len(numbers.values), float("inf")
     if inference == "patients":
         variance = float(numbers.covariance.mean())
         reason = _FEW_PATIENTS if np.isnan(variance) else _NO_VARIANCE
@@ -202,10 +196,26 @@ def mean_over_readers(numbers: ReaderNumbers, inference: Inference) -> tuple[Dif
         reason = _FEW_PATIENTS if np.isnan(numbers.shared) else _NO_VARIANCE
         variance = float("nan") if np.isnan(numbers.shared) else variance
         freedom = (j - 1) * ((square + shared) / square) ** 2 if square > NO_VARIANCE else float("inf")
-    if not variance > NO_VARIANCE:
-        return Difference(value=value, ci95=None, method=method, n_groups=numbers.n_groups, reason=reason), None
-    limits = StudentLimits(value, float(np.sqrt(variance)), freedom)
-    ends = limits.interval(ALPHA)
+    return StudentLimits(numbers.mean, float(np.sqrt(variance)), freedom) if variance > NO_VARIANCE else reason
+
+
+def mean_over_readers(numbers: ReaderNumbers, inference: Inference) -> tuple[Difference, StudentLimits | None]:
+    """Compute the mean over readers with the 95 % interval of an inference (``reader_limits``).
+
+    Args:
+        numbers: of each reader, in [-1, 1].
+        inference: what other studies would differ in.
+
+    Returns:
+        The mean, and the limits of a difference from which intervals of other levels follow. The interval of a
+        difference is symmetric, with a two-sided p of 0; that of a figure is symmetric on the logit scale, because the
+        plain one is too short near 1. Without an interval there is a reason and no limits.
+    """
+    value, method = numbers.mean, METHODS[inference]
+    limits = reader_limits(numbers, inference)
+    if isinstance(limits, str):
+        return Difference(value=value, ci95=None, method=method, n_groups=numbers.n_groups, reason=limits), None
+    ends, freedom = limits.interval(ALPHA), limits.freedom
     if not numbers.differences and 0 < value < 1:
         half = float(student.ppf(1 - ALPHA / 2, freedom)) * limits.error / (value * (1 - value))
         low, high = expit(logit(value) + np.array([-half, half]))

@@ -81,6 +81,78 @@ class ReaderAgreement(Record):
     weighted_kappa: Estimate = key("Quadratically weighted kappa of the ratings, the mean over pairs of readers.")
     fleiss_kappa: Estimate | None = key("Of calling ratings from 'positive_from' positive; null without it.")
     gwet_ac1: Estimate | None = key("Gwet's AC1 of the same decisions.")
+    icc: Estimate = key("ICC(2,1) of the ratings: absolute agreement of single readers, for other readers as well.")
+
+
+class ReaderRepeats(Record):
+    """Agreement of a reader with herself in one modality, or its mean over readers."""
+
+    modality: Name
+    reader: Name | None = key("Null: the mean over readers.")
+    n_repeats: Count = key("Cases that were read again.")
+    weighted_kappa: Estimate = key("Quadratically weighted kappa of the first and the second ratings.")
+    icc: Estimate | None = key("ICC(2,1) of the first and the second ratings; null for the mean over readers.")
+
+
+class ReaderChangeInference(Record):
+    """A mean over readers, of any size, with the interval for what other studies would differ in."""
+
+    across: Text = key("What is random.", enum=["readers and patients", "patients", "readers"])
+    estimate: Estimate
+
+
+class ReaderChange(Record):
+    """A number of reading times or of the course of a session: of each reader, and the mean over readers."""
+
+    what: Text = key(
+        "seconds: geometric mean time. ratio: of the times of a and b. wrong_over_right: ratio of the times of wrong "
+        "and right decisions. time_course: ratio of the times at the end and the start of a session. error_course: "
+        "change of the rank error from the start to the end of a session.",
+        enum=["seconds", "ratio", "wrong_over_right", "time_course", "error_course"],
+    )
+    a: Name = key("Modality.")
+    b: Name | None = key("Other modality of a ratio.")
+    readers: list[ReaderValue]
+    mean: list[ReaderChangeInference] = key("Of ratios and times, the geometric mean.")
+
+
+class ReaderMedians(Record):
+    """Median times of the readers in one modality, in seconds."""
+
+    modality: Name
+    readers: list[ReaderValue]
+
+
+class ReaderTimes(Record):
+    """Reading times."""
+
+    n_cases: Count = key("Cases whose time is known of each reader in each modality.")
+    medians: list[ReaderMedians]
+    changes: list[ReaderChange]
+
+
+class SessionCurve(Record):
+    """Means by tenths of the session: over the cases of a reader, and then over readers."""
+
+    what: Text = key("Rank error, or geometric mean time in seconds.", enum=["rank_error", "seconds"])
+    modality: Name
+    tenths: list[Number | None] = key("Ten numbers; null for a tenth without readings.")
+
+
+class SessionCourses(Record):
+    """Learning and fatigue within sessions."""
+
+    changes: list[ReaderChange]
+    curves: list[SessionCurve]
+
+
+class AnswerRows(Record):
+    """Rows of the table."""
+
+    analysed: Count = key("First readings of the readers.")
+    repeats: Count = key("Second readings, which serve the agreement within readers only.")
+    training: Count = key("Readings of training cases, left out.")
+    unfinished: Count = key("Readings that are not finished, left out.")
 
 
 class MrmcRecord(FileRecord):
@@ -101,4 +173,8 @@ class MrmcRecord(FileRecord):
     effect: Share = key("Difference that a later study is to find, for its power.")
     figures: list[ReaderFigureRecord]
     agreement: list[ReaderAgreement] = key("Of each modality; empty with one reader.")
+    repeats: list[ReaderRepeats] = key("Agreement within readers; empty without second readings.")
+    times: ReaderTimes | None = key("Null without times.")
+    courses: SessionCourses | None = key("Null without positions.")
+    rows: AnswerRows
     warnings: list[Text]

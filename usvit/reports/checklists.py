@@ -57,10 +57,11 @@ def fill_checklists(facts: dict[str, str], answers: dict[str, dict[str, str]]) -
     for key in answers:
         if key not in CHECKLISTS:
             raise unknown("checklist", key, CHECKLISTS)
-    return [_fill(key, facts, answers.get(key, {})) for key in CHECKLISTS]
+    return [fill_checklist(key, facts, answers.get(key, {})) for key in CHECKLISTS]
 
 
-def _fill(key: str, facts: dict[str, str], answers: dict[str, str]) -> Checklist:
+def fill_checklist(key: str, facts: dict[str, str], answers: dict[str, str]) -> Checklist:
+    """Fill one checklist, such as ``reader_study``; as ``fill_checklists``."""
     told = yaml.safe_load(files("usvit.reports").joinpath("checklists", f"{key}.yaml").read_text(encoding="utf-8"))
     numbers = [item["number"] for item in told["items"]]
     for number in answers:

@@ -5,16 +5,13 @@ from collections.abc import Sequence
 import usvit.documents as doc
 from usvit.records import MrmcRecord, ReaderComponents, ReaderDifference, ReaderFigureRecord, ReaderInference
 from usvit.reports.formatting import p_words
+from usvit.reports.mrmc_checklist import reader_checklist
+from usvit.reports.mrmc_reading import ACROSS, reading_sections, rows_sentence
 from usvit.reports.remarks import remarks
 from usvit.wording import capitalized, listed, plural
 
 _NAMES = {"auc": "AUC", "sensitivity": "Sensitivity", "specificity": "Specificity"}
 _TESTS = {"noninferiority": "non-inferiority", "equivalence": "equivalence"}
-_ACROSS = {
-    "readers and patients": "other readers, other patients",
-    "patients": "these readers, other patients",
-    "readers": "other readers, these patients",
-}
 _MEANING = (
     "Mean over readers with a 95 % interval. It holds for other readers of other patients (both vary); for these "
     "readers and other patients; or for other readers of these patients. Only the first generalises to both: report it."
@@ -38,10 +35,12 @@ def mrmc_document(record: MrmcRecord) -> doc.Document:
         kind=f"{plural(len(record.readers), 'reader')}{beside}: {plural(record.n_cases, 'case')} of "
         f"{plural(record.n_patients, 'patient')}, {record.n_positive} positive. Modalities: "
         f"{listed(record.modalities)}.",
-        lead=[doc.Note(warning) for warning in record.warnings],
+        lead=[doc.Paragraph(rows_sentence(record), small=True), *(doc.Note(warning) for warning in record.warnings)],
         sections=[
             *(_figure(record, one) for one in record.figures),
             *([_agreement(record)] if record.agreement else []),
+            *reading_sections(record),
+            reader_checklist(record),
             doc.DocumentSection("Methods", [doc.Paragraph(_METHOD)], "method", detail=True),
         ],
         made_from="the table of answers. All files hold the same numbers: mrmc.json, mrmc.md, mrmc.tex",
@@ -59,7 +58,7 @@ def _figure(record: MrmcRecord, one: ReaderFigureRecord) -> doc.DocumentSection:
     ]
     rows += [] if one.model is None else [(record.model, *[f"{one.model:.3f}"] * len(one.modalities))]
     means = [
-        (mean.modality if k == 0 else "", _ACROSS[inference.across], inference.estimate)
+        (mean.modality if k == 0 else "", ACROSS[inference.across], inference.estimate)
         for mean in one.modalities
         for k, inference in enumerate(mean.mean)
     ]
@@ -69,10 +68,10 @@ def _figure(record: MrmcRecord, one: ReaderFigureRecord) -> doc.DocumentSection:
     ]
     blocks += _differences(record, one.differences) if one.differences else []
     named = [
-        (f"{mean.modality}, {_ACROSS[each.across]}", each.estimate) for mean in one.modalities for each in mean.mean
+        (f"{mean.modality}, {ACROSS[each.across]}", each.estimate) for mean in one.modalities for each in mean.mean
     ]
     named += [
-        (f"{_title(pair)}, {_ACROSS[each.across]}", each.estimate) for pair in one.differences for each in pair.mean
+        (f"{_title(pair)}, {ACROSS[each.across]}", each.estimate) for pair in one.differences for each in pair.mean
     ]
     said = remarks(named, warnings=False)
     blocks += [doc.Listing(said, small=True)] if said else []
@@ -84,18 +83,19 @@ def _figure(record: MrmcRecord, one: ReaderFigureRecord) -> doc.DocumentSection:
 
 def _agreement(record: MrmcRecord) -> doc.DocumentSection:
     decided = record.positive_from is not None
-    heads = ["Weighted kappa", *(["Fleiss' kappa", "Gwet's AC1"] if decided else [])]
+    heads = ["Weighted kappa", "ICC(2,1)", *(["Fleiss' kappa", "Gwet's AC1"] if decided else [])]
     rows: list[tuple[doc.Cell, ...]] = [
-        (one.modality, one.weighted_kappa, *((one.fleiss_kappa, one.gwet_ac1) if decided else ()))
+        (one.modality, one.weighted_kappa, one.icc, *((one.fleiss_kappa, one.gwet_ac1) if decided else ()))
         for one in record.agreement
     ]
     caption = "Kappa of the ratings with quadratic weights, the mean over pairs of readers"
     caption += f"; Fleiss' kappa and AC1 of ratings of {record.positive_from:g} or more" if decided else ""
-    caption += ". 95 % intervals for these readers and other patients. The model is not among the readers."
+    caption += ". ICC: absolute agreement of single readers. Its interval holds for other readers of other patients, "
+    caption += "the others for these readers and other patients. The model is not among the readers."
     named = [
         (f"{head}, {one.modality}", value)
         for one in record.agreement
-        for head, value in zip(heads, (one.weighted_kappa, one.fleiss_kappa, one.gwet_ac1), strict=False)
+        for head, value in zip(heads, (one.weighted_kappa, one.icc, one.fleiss_kappa, one.gwet_ac1), strict=False)
     ]
     said = remarks(named, warnings=False)
     blocks: list[doc.Block] = [doc.Table("Agreement", ["Modality", *doc.numbers(*heads)], rows, caption)]
@@ -113,7 +113,7 @@ def _differences(record: MrmcRecord, pairs: Sequence[ReaderDifference]) -> list[
     for pair in pairs:
         rows.append(doc.TableRow((_title(pair),), "group"))
         for one in pair.mean:
-            cells: list[doc.Cell] = [_ACROSS[one.across], one.estimate, p_words(one.estimate.p)]
+            cells: list[doc.Cell] = [ACROSS[one.across], one.estimate, p_words(one.estimate.p)]
             cells += [p_words(one.p_holm)] if several else []
             cells += [_claim(one)] if claims else []
             rows.append(doc.TableRow(tuple(cells)))
