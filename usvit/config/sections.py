@@ -182,8 +182,8 @@ class ModelConfig(Section):
     network was trained on phantoms alone (``--weights phantom``)."""
     refinements: tuple[Refinement, ...] = ()
     """``features``: the standard deviation of each map over the image (the lesion) beside its mean (``spread``); the
-    mean over the image and its mirror image (``mirror``); the root, with the sign (``root``); a penalty on the head that
-    lets each map count alike, whatever its number of channels (``equal_maps``)."""
+    mean over the image and its mirror image (``mirror``); the root, with the sign (``root``); a penalty on the head
+    that lets each map count alike, whatever its number of channels (``equal_maps``)."""
     lora: LoraConfig = LoraConfig()
     grad_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, about a third more time, the same result."""
