@@ -176,7 +176,7 @@ def kill_and_read(options: argparse.Namespace) -> None:
     print(f"memory of the server: {command.memory_mb():.0f} MB")
     command.process.terminate()
     table = pd.read_csv(export_review(study).folder / "readings.csv")
-    script = [rating(row.reader, row.position) for row in table.itertuples()]
+    script = [rating(name, at) for name, at in zip(table.reader.tolist(), table.position.tolist(), strict=True)]
     wrong = int((table.malignancy != script).sum())
     print(f"{len(table)} readings of {total} in {seconds:.0f} s; {table.answered_at.isna().sum()} open, {wrong} wrong")
     waited = np.concatenate([one.waited for one in readers])
