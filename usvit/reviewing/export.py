@@ -83,8 +83,9 @@ def export_review(study: str | Path, *, out: str | Path | None = None) -> Review
     try:
         readings = _readings(answers)
         tables = {"readings.csv": readings, "dictionary.csv": _dictionary(settings)}
-        if settings.rating_question is not None:
-            tables["answers.csv"] = _ratings(answers, readings)
+        ratings = _ratings(answers, readings)
+        if not (ratings.reader == MODEL).all():  # nobody has rated a case with a reference class
+            tables["answers.csv"] = ratings
         if settings.protocol == "labelling":
             tables["labels.csv"], tables["keep_list.csv"] = _labels(answers, readings)
     finally:
