@@ -22,7 +22,6 @@ from usvit.reviewing.listening import HERE, listening_socket, origin_of, server_
 from usvit.reviewing.pictures import StudyPictures
 from usvit.reviewing.server import ReviewServer
 from usvit.reviewing.settings import ReviewSettings, load_review
-from usvit.reviewing.sources import find_cases
 from usvit.scoring import Readers, ReadSettings, ScoringItem, file_sha256_of
 from usvit.wording import plural
 
@@ -103,12 +102,16 @@ def serve_study(
         UsvitError: see ``review``.
     """
     assert plan.out is not None
-    with OutputFolder(plan.out, "a review", files=_FILES).opened(private=True, verb="serving"):
-        listening = listening_socket(settings.host, settings.port)
+    folder = OutputFolder(plan.out, "a review", files=_FILES)
+    with (
+        folder.opened(private=True, verb="serving"),
+        listening_socket(settings.host, settings.port) as listening,
+        StudyPictures(plan.source.crop) as pictures,
+    ):
+        pictures.start()
         answers = open_study(plan, progress)
         try:
-            with listening, StudyPictures(plan.source.crop) as pictures:
-                _serve(answers, pictures, listening, settings, announce)
+            _serve(answers, pictures, listening, settings, announce)
         finally:
             answers.close()
 
@@ -128,6 +131,8 @@ def open_study(settings: ReviewSettings, progress: Progress) -> StudyAnswers:
             answers.close()
             raise
         return answers
+    from usvit.reviewing.sources import find_cases  # imports PyTorch, which a study that goes on does not need
+
     n = settings.source.cases
     found = find_cases(settings.source, None if n is None else n + settings.training, settings.seed, progress)
     if len(found.cases) - settings.training < max(1, settings.repeats):
