@@ -4,7 +4,7 @@ Both are least squares within each reader. The patients' part of their covarianc
 patients, so that several cases of a patient, and a patient who takes every reader long, are counted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,7 +53,7 @@ def reader_means(values: Sequence[ArrayLike], group: ArrayLike) -> ReaderNumbers
 
 
 def reader_slopes(
-    x: Sequence[ArrayLike], values: Sequence[ArrayLike], strata: Sequence[ArrayLike], group: ArrayLike
+    x: Iterable[ArrayLike], values: Iterable[ArrayLike], strata: Iterable[ArrayLike], group: ArrayLike
 ) -> ReaderNumbers | None:
     """Compute the least-squares slope of each of J readers within strata, such as sessions.
 

@@ -24,7 +24,7 @@ def reader_checklist(record: MrmcRecord) -> doc.DocumentSection:
         "a journal."
     )
     table = doc.Table("Items of a reader study", ["Item", "Asks for", "Status", "Answer"], rows, look="checklist")
-    blocks = [doc.Paragraph(said, small=True), doc.Details("All items", [table])]
+    blocks: list[doc.Block] = [doc.Paragraph(said, small=True), doc.Details("All items", [table])]
     return doc.DocumentSection("Checklist", blocks, "checklist", detail=True)
 
 
@@ -43,7 +43,7 @@ def _facts(record: MrmcRecord) -> dict[str, str]:
         "comparisons.",
         "missing": f"Every reader rated every case that is analysed; {rows.unfinished} unfinished readings left out.",
     }
-    results = [(f"AUC {one.modality}", one.mean[0].estimate) for one in area.modalities]
+    results: list[tuple[str, Estimate]] = [(f"AUC {one.modality}", one.mean[0].estimate) for one in area.modalities]
     results += [(f"AUC {one.a} minus {one.b}", one.mean[0].estimate) for one in area.differences]
     facts["results"] = _sentence("For other readers of other patients: ", results)
     if record.margin is not None:
@@ -55,7 +55,9 @@ def _facts(record: MrmcRecord) -> dict[str, str]:
         facts["model"] = f"The model is the reader {record.model} of the table."
     if record.positive_from is not None:
         facts["threshold"] = f"Ratings from {record.positive_from:g} count as positive."
-    agreement = [(f"weighted kappa between readers, {one.modality}", one.weighted_kappa) for one in record.agreement]
+    agreement: list[tuple[str, Estimate]] = [
+        (f"weighted kappa between readers, {one.modality}", one.weighted_kappa) for one in record.agreement
+    ]
     agreement += [
         (f"weighted kappa within {one.reader or 'readers (mean)'}, {one.modality}", one.weighted_kappa)
         for one in record.repeats
