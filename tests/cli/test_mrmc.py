@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from tests.evaluation.test_reader_answers import answers
+from tests.evaluation.test_reader_answers import answers, readings, with_the_rest
 
 
 @pytest.fixture
@@ -42,3 +42,16 @@ def test_a_missing_interval_says_why(usvit, tmp_path):
     answers(8, "A").to_csv(tmp_path / "a.csv", index=False)
     said = usvit("mrmc", tmp_path / "a.csv", "--out", tmp_path / "out")
     assert "one reader tells nothing about other readers" in said.out
+
+
+def test_readings_of_usvit_review_have_times_courses_repeats_and_a_checklist(usvit, tmp_path):
+    with_the_rest(readings()).to_csv(tmp_path / "readings.csv", index=False)
+    said = usvit("mrmc", tmp_path / "readings.csv", "--out", tmp_path / "out")
+    assert said.code == 0
+    assert "Left out: 6 readings of training cases and 1 reading that were not finished" in said.out
+    record = json.loads((tmp_path / "out" / "mrmc.json").read_text())
+    ratio = next(one for one in record["times"]["changes"] if one["what"] == "ratio")["mean"][0]["estimate"]["value"]
+    page = (tmp_path / "out" / "mrmc.html").read_text()
+    for text in (page, (tmp_path / "out" / "mrmc.md").read_text(), (tmp_path / "out" / "mrmc.tex").read_text()):
+        assert f"{ratio:.3f}" in text and "mean over readers" in text and "end less start" in text
+    assert page.count("<svg") >= 2 and "DECIDE-AI 14b" in page and "for the authors to state" in page

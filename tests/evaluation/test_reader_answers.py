@@ -137,3 +137,89 @@ def test_one_reader_has_no_power_and_says_why(tmp_path):
     assert record.agreement == [] and pair.power == [] and pair.components.mean_square is None
     assert pair.mean[0].estimate.reason == "one reader tells nothing about other readers"
     assert pair.mean[1].estimate.ci95 is not None and "There are 1 readers" not in record.warnings[0]
+
+
+def readings(n=40, readers="ABC"):
+    """Readings as ``usvit review export`` writes them, each reader in an order of her own, in two sessions."""
+    table = answers(n, readers).rename(columns={"case": "case_id"})
+    rng = np.random.default_rng(1)
+    order = {reader: rng.permutation(n) for reader in readers}
+    at = np.array([order[row.reader][int(row.case_id[1:])] for row in table.itertuples()])
+    seconds = np.round(np.exp(2 - 0.3 * (table["modality"] == "aided") + 0.2 * rng.normal(size=len(table))), 2)
+    table = table.assign(session=1 + at // (n // 2), position=at + 1, seconds=seconds)
+    return table.assign(training=0, repeat=0, answered_at="2026-01-01")
+
+
+def with_the_rest(table):
+    """Add what no figure of accuracy uses: repeats of ten cases, a training case, and a reading that was begun."""
+    repeats = table[table["case_id"].isin([f"c{k}" for k in range(10)])]
+    repeats = repeats.assign(repeat=1, rating=repeats["rating"] + 0.1, position=900)
+    training = table[table["case_id"] == "c0"].assign(case_id="t", training=1, position=0)
+    begun = table.iloc[:1].assign(case_id="late", answered_at=None, rating=None, position=950)
+    return pd.concat([table, repeats, training, begun])
+
+
+def test_readings_of_usvit_review_give_what_their_first_readings_give(tmp_path):
+    table, settings = readings(), ReaderStudySettings(positive_from=0.5)
+    plain = analyse_answers(read(tmp_path, table, "a.csv"), settings, "a")
+    found = analyse_answers(read(tmp_path, with_the_rest(table), "b.csv"), settings, "a")
+    rows = found.rows
+    assert (rows.analysed, rows.repeats, rows.training, rows.unfinished) == (240, 60, 6, 1)
+    same = {"rows": plain.rows, "repeats": []}
+    assert found.model_copy(update=same).content() == plain.content() and plain.repeats == []
+    assert [(one.reader, one.n_repeats) for one in found.repeats[:4]] == [("A", 10), ("B", 10), ("C", 10), (None, 30)]
+    assert all(one.weighted_kappa.value > 0.95 for one in found.repeats)
+    assert found.repeats[0].icc.value == pytest.approx(found.repeats[0].weighted_kappa.value, abs=0.01)
+
+
+def test_times_and_courses_are_those_of_the_table(tmp_path):
+    table = readings()
+    record = analyse_answers(read(tmp_path, table), ReaderStudySettings(positive_from=0.5), "a")
+    logs = table.assign(log=np.log(table["seconds"])).pivot_table(index="modality", columns="reader", values="log")
+    changes = {(one.what, one.a): one for one in record.times.changes}
+    ratio = changes["ratio", "aided"]
+    assert [one.value for one in ratio.readers] == pytest.approx(np.exp(logs.loc["aided"] - logs.loc["unaided"]))
+    assert ratio.b == "unaided" and ratio.mean[0].estimate.p < 0.05 and changes["seconds", "aided"].b is None
+    assert changes["seconds", "aided"].mean[0].estimate.value == pytest.approx(np.exp(logs.loc["aided"].mean()))
+    wrong = (table["rating"] >= 0.5) != (table["truth"] == 1)
+    own = table.assign(log=np.log(table["seconds"]), wrong=wrong)[table["modality"] == "aided"]
+    means = own.groupby(["reader", "wrong"])["log"].mean().unstack()
+    found = [one.value for one in changes["wrong_over_right", "aided"].readers]
+    assert found == pytest.approx(np.exp(means[True] - means[False]))
+    assert {(one.what, one.a) for one in record.courses.changes} == {
+        (what, modality) for what in ("error_course", "time_course") for modality in ("unaided", "aided")
+    }
+    curve = next(one for one in record.courses.curves if (one.what, one.modality) == ("rank_error", "aided"))
+    aided = next(one for one in record.figures[0].modalities if one.modality == "aided")
+    assert len(curve.tenths) == 10 and np.mean(curve.tenths) == pytest.approx(
+        1 - aided.mean[0].estimate.value, abs=0.03
+    )
+
+
+def test_one_order_for_all_readers_and_columns_that_hold_no_numbers_are_said(tmp_path):
+    table = readings().assign(session=1)
+    table["position"] = table["case_id"].str[1:].astype(int)
+    said = analyse_answers(read(tmp_path, table), ReaderStudySettings(), "a").warnings
+    assert any("All readers read the cases in one order in aided" in one for one in said)
+    supine = read(tmp_path, table.assign(position="supine", seconds=0))
+    assert supine.place is None and supine.seconds is None
+    assert "column position is not used: it must hold numbers, but reader A has 'supine'" in supine.warnings[1]
+    with pytest.raises(UsvitError, match="column 'position' must hold numbers"):
+        read(tmp_path, table.assign(position="supine"), position="position")
+    late = table.astype({"seconds": object})
+    late.iloc[0, late.columns.get_loc("seconds")] = ""
+    record = analyse_answers(read(tmp_path, late), ReaderStudySettings(), "a")
+    assert record.times.n_cases == 39 and any("leave out 1 case without a time" in one for one in record.warnings)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda one: one.assign(repeat=2), "column 'repeat' holds '2': it must hold 0 or 1"),
+        (lambda one: pd.concat([one, one[one["repeat"] == 1].iloc[:1]]), "reader A has two repeats of case 'c0'"),
+        (lambda one: one.assign(rating=one["rating"].where(one["repeat"] == 0, "x")), "of the repeat of case 'c0'"),
+    ],
+)
+def test_bad_repeats_are_one_clear_sentence(tmp_path, change, said):
+    with pytest.raises(UsvitError, match=said):
+        read(tmp_path, change(with_the_rest(readings())))

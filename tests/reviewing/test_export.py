@@ -68,6 +68,16 @@ def test_mrmc_analyses_the_answers_without_further_options(read, tmp_path):
     assert record.figures[0].model == 1.0  # its scores separate the classes
 
 
+def test_mrmc_reads_every_reading_too(read, tmp_path):
+    folder = read[2].folder
+    plain, _ = usvit.mrmc(folder / "answers.csv", out=tmp_path / "a")
+    every, _ = usvit.mrmc(folder / "readings.csv", out=tmp_path / "b")
+    assert every.figures[0].modalities == plain.figures[0].modalities and every.model is None
+    assert (every.rows.analysed, every.rows.repeats, every.rows.training) == (120, 18, 12)
+    assert [one.n_repeats for one in every.repeats] == [3, 3, 3, 9] * 2
+    assert every.courses == plain.courses and every.courses.changes
+
+
 def _positive(export):
     table = pd.read_csv(export.folder / "answers.csv")
     return table[table.reader == "model"].truth

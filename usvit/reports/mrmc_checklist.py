@@ -31,6 +31,7 @@ def reader_checklist(record: MrmcRecord) -> doc.DocumentSection:
 def _facts(record: MrmcRecord) -> dict[str, str]:
     """Return statements from the record; what it does not hold is absent."""
     area, rows = record.figures[0], record.rows
+    figures = listed(["AUC", *(one.figure for one in record.figures[1:])])
     facts = {
         "cases": f"{plural(record.n_cases, 'case')} of {plural(record.n_patients, 'patient')}, {record.n_positive} "
         "with the condition.",
@@ -38,7 +39,7 @@ def _facts(record: MrmcRecord) -> dict[str, str]:
         "design": f"Fully crossed: each reader read each case in {listed(record.modalities)}.",
         "size": f"{plural(len(record.readers), 'reader')} and {plural(record.n_patients, 'patient')}; the page states "
         "the power of later studies.",
-        "method": f"{listed([one.figure for one in record.figures])}; Obuchowski and Rockette's analysis with Hillis' "
+        "method": f"{figures}; Obuchowski and Rockette's analysis with Hillis' "
         "degrees of freedom, cases clustered by patient; p also after Holm's correction if there are several "
         "comparisons.",
         "missing": f"Every reader rated every case that is analysed; {rows.unfinished} unfinished readings left out.",
@@ -59,8 +60,9 @@ def _facts(record: MrmcRecord) -> dict[str, str]:
         (f"weighted kappa between readers, {one.modality}", one.weighted_kappa) for one in record.agreement
     ]
     agreement += [
-        (f"weighted kappa within {one.reader or 'readers (mean)'}, {one.modality}", one.weighted_kappa)
+        (f"weighted kappa within readers (mean), {one.modality}", one.weighted_kappa)
         for one in record.repeats
+        if one.reader is None
     ]
     if agreement:
         facts["agreement"] = _sentence("", agreement)
