@@ -27,7 +27,7 @@ from usvit.desktop.steps import (
     test_step,
 )
 from usvit.errors import UsvitError
-from usvit.estimate_text import estimate_text
+from usvit.estimate_text import BRACKETS, estimate_text
 from usvit.files import for_the_owner_alone, make_folder, write_bytes, write_text
 from usvit.records import CalibrationRecord, MetricsRecord, SummaryRecord, load_record
 from usvit.reviewing import review_status
@@ -323,7 +323,7 @@ def _review(folder: Path) -> Path:
 
 
 def _answers(folder: Path) -> Mapping[str, Any] | None:
-    if not (_review(folder) / "answers.sqlite").is_file():
+    if not (_review(folder) / "review.sqlite").is_file():
         return None
     reader = review_status(folder / "reading.yaml").readers[0]
     exported = (_review(folder) / "export" / "readings.xlsx").is_file()
@@ -364,11 +364,11 @@ def _figures(test: Path) -> Mapping[str, Any]:
 @functools.lru_cache(maxsize=16)
 def _figures_of(path: Path, changed: int) -> Mapping[str, Any]:
     record = load_record(path, MetricsRecord)
-    figures = [(f"AUC, {record.positive_class} against the rest", estimate_text(record.headline.auc))]
+    figures = [(f"AUC, {record.positive_class} against the rest", estimate_text(record.headline.auc, BRACKETS))]
     frozen = next((one for one in record.operating_points if one.rule.startswith("frozen")), None)
     if frozen is not None:
-        figures.append(("Sensitivity at the model's threshold", estimate_text(frozen.sensitivity)))
-        figures.append(("Specificity at the model's threshold", estimate_text(frozen.specificity)))
+        figures.append(("Sensitivity at the model's threshold", estimate_text(frozen.sensitivity, BRACKETS)))
+        figures.append(("Specificity at the model's threshold", estimate_text(frozen.specificity, BRACKETS)))
     return {
         "name": path.parent.name,
         "images": record.n_images,
