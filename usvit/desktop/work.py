@@ -63,6 +63,7 @@ class AppWork:
 
     def choose_images(self, path: str) -> None:
         """Choose the folder of the images, and count its files."""
+        self._refuse_busy()
         found = describe_images(folder_at(path))
         with self._lock:
             self._images = found
@@ -77,6 +78,7 @@ class AppWork:
 
     def choose_model(self, path: str) -> None:
         """Choose a model that was found."""
+        self._refuse_busy()
         found = describe_model(folder_at(path))
         if found is None:
             raise UsvitError(f"{path} holds no finished model of usvit. Choose another folder.")
@@ -89,7 +91,7 @@ class AppWork:
         out = Path(path).expanduser()
         if "\0" in path or not out.is_absolute() or (out.exists() and not out.is_dir()):
             raise UsvitError("Name a folder for the results with its whole path, from the root of the disk.")
-        self._refuse_running()
+        self._refuse_busy()
         with self._lock:
             if self._images and out.resolve().is_relative_to(self._images["path"]):
                 raise UsvitError("The results cannot be inside the folder of the images. Choose another folder.")
@@ -97,7 +99,6 @@ class AppWork:
 
     def keep_labels(self, name: str, content: bytes) -> None:
         """Write a table of diagnoses into the folder of results, under a name that is free."""
-        self._refuse_running()
         name = re.sub(r"[^\w. -]", "_", name.replace("\\", "/").rpartition("/")[2])[-80:].lstrip(". ")
         folder = self._folder() / "labels"
         if not name or not content:
@@ -118,7 +119,7 @@ class AppWork:
 
     def _suggest(self) -> None:
         """Name the folder of results after the images and the model."""
-        if self._images and self._model and not self.steps.runs:
+        if self._images and self._model:
             name = f"{Path(self._images['path']).name or 'images'}-{Path(self._model['path']).name}"
             self._out, self._labels = self._results / re.sub(r"[^\w.-]", "_", name), None
 
@@ -159,6 +160,11 @@ class AppWork:
         """Stop what is running."""
         self.steps.stop()
         self.reading.stop()
+
+    def _refuse_busy(self) -> None:
+        self._refuse_running()
+        if self.reading.runs:
+            raise UsvitError("The cases are being read. Stop the reading first; every answer is saved.")
 
     def _refuse_running(self) -> None:
         if self.steps.runs:
@@ -366,9 +372,9 @@ def _figures_of(path: Path, changed: int) -> Mapping[str, Any]:
     record = load_record(path, MetricsRecord)
     figures = [(f"AUC, {record.positive_class} against the rest", estimate_text(record.headline.auc, BRACKETS))]
     frozen = next((one for one in record.operating_points if one.rule.startswith("frozen")), None)
-    if frozen is not None:
-        figures.append(("Sensitivity at the model's threshold", estimate_text(frozen.sensitivity, BRACKETS)))
-        figures.append(("Specificity at the model's threshold", estimate_text(frozen.specificity, BRACKETS)))
+    if frozen is not None and frozen.pooled is not None:
+        for name, figure in (("Sensitivity", frozen.pooled.sensitivity), ("Specificity", frozen.pooled.specificity)):
+            figures.append((f"{name} at the model's threshold", estimate_text(figure, BRACKETS)))
     return {
         "name": path.parent.name,
         "images": record.n_images,

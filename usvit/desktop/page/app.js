@@ -61,7 +61,7 @@ function show(fresh) {
   const { images, model, models, job, reading, results, labels, commands } = state;
   const busy = job.state === "running";
   byId("images").replaceChildren(...(images ? [element("p", {}, `${images.path}: ${images.n_files}${images.more ? " or more" : ""} files (${images.kinds.map((kind) => `${kind.n} ${kind.ending}`).join(", ")})`)] : []));
-  byId("models").replaceChildren(...(models.length ? models.map((one) => element("label", {}, element("input", { type: "radio", name: "model", checked: one.path === model?.path, onchange: () => act("model", { path: one.path }) }), `${one.name} (${one.data}, ${one.n_images} images; ${one.classes.join(", ")})`)) : [element("p", {}, "No model was found yet. A model is the folder of a finished training.")]));
+  byId("models").replaceChildren(...(models.length ? models.map((one) => element("label", {}, element("input", { type: "radio", name: "model", checked: one.path === model?.path, onchange: () => act("model", { path: one.path }) }), `${one.name} (${one.data}, ${one.n_images} images; ${one.classes.join(", ")}), ${one.path}`)) : [element("p", {}, "No model was found yet. A model is the folder of a finished training.")]));
   if (document.activeElement !== byId("out")) byId("out").value = state.out ?? "";
   byId("scores").replaceChildren(...summary(results.scores));
   byId("job").hidden = job.state === "idle";
