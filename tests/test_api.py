@@ -64,6 +64,7 @@ FUNCTIONS = (
     "review_status",
     "export_review",
     "merge_reviews",
+    "open_app",
 )
 """In the order in which their examples build on each other."""
 
@@ -118,6 +119,7 @@ COMMANDS = {
     "review status": "usvit.reviewing.review_status",
     "review export": "usvit.reviewing.export_review",
     "review merge": "usvit.reviewing.merge_reviews",
+    "app": "usvit.desktop.open_app",
     "docs": "usvit.resources.documentation_page",
 }
 """Command -> the one function that does its work."""

@@ -17,6 +17,7 @@ PACKAGE = REPOSITORY / "usvit"
 
 PACKAGES = {
     "upstream": "pre-training, sources, transfer, tests of classifiers, speed, shapes, studies",
+    "desktop": "a start without a shell: a page that runs the steps of a clinician",
     "reviewing": "cases read in a browser: studies, their server and its page, answers as tables",
     "node": "a DICOM service: receives, scores, sends back, and is watched",
     "cli": "parses options, calls one public function, prints",
@@ -41,6 +42,7 @@ PACKAGES = {
 
 LAYERS = [
     {"__main__"},
+    {"desktop"},
     {"upstream", "node", "reviewing"},
     {"cli"},
     {"experiments", "monitoring"},

@@ -4,6 +4,7 @@ from . import models as models
 from . import training as training
 from .data import load_dataset as load_dataset
 from .data.datasets import split as split
+from .desktop import open_app as open_app
 from .errors import UsvitError as UsvitError
 from .evaluation import evaluate as evaluate
 from .experiments import RunResult as RunResult

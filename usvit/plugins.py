@@ -20,7 +20,12 @@ logger = logging.getLogger(__name__)
 
 GROUP = "usvit.plugins"
 """Group of the entry points."""
-BUILT_IN = ("usvit.upstream.plugin:PLUGIN", "usvit.node.plugin:PLUGIN", "usvit.reviewing.plugin:PLUGIN")
+BUILT_IN = (
+    "usvit.upstream.plugin:PLUGIN",
+    "usvit.node.plugin:PLUGIN",
+    "usvit.reviewing.plugin:PLUGIN",
+    "usvit.desktop.plugin:PLUGIN",
+)
 """Plug-ins of this distribution; they need no entry point, so that a bare checkout has them, too."""
 
 
