@@ -120,7 +120,10 @@ class AppServer:
             "model": lambda: work.choose_model(_text(content, "path")),
             "results": lambda: work.choose_results(_text(content, "path")),
             "labels": lambda: work.describe_labels(
-                *(_text(content, name) for name in ("label", "image", "words")), content.get("drop_seen") is True
+                _text(content, "label"),
+                _text(content, "image"),
+                _text(content, "words"),
+                content.get("drop_seen") is True,
             ),
             "start": lambda: work.start(_text(content, "step")),
             "stop": work.steps.stop,

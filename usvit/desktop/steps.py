@@ -73,7 +73,7 @@ class AppStep:
 
 def score_step(name: str, images: Path, model: Path, out: Path, link: Path, calibration: Path | None = None) -> AppStep:
     """Score the images of a folder into the folder ``out``; ``link`` is the private table of ids and files."""
-    words = ["score", "--model", model, "--input", images, "--out", out, "--link", link]
+    words: list[str | Path] = ["score", "--model", model, "--input", images, "--out", out, "--link", link]
     words += [] if calibration is None else ["--calibration", calibration]
     given = {"images": images, "model": model, "out": out, "link": link, "calibration": calibration}
     return AppStep(name, command(*words), _score, given)

@@ -171,7 +171,8 @@ async def not_found(request: Request, error: Exception) -> Response:
 
 async def _bounded(receive: Receive, most: int) -> bytes | None:
     """Return the body of a request; None if it is too large."""
-    parts, size = [], 0
+    parts: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
