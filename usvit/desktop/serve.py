@@ -19,6 +19,9 @@ def open_app(settings: AppSettings) -> None:
     Args:
         settings: see ``AppSettings``.
 
+    Returns:
+        When the page has been ended.
+
     Raises:
         UsvitError: the port is in use.
 

@@ -60,7 +60,7 @@ function show(fresh) {
   state = fresh;
   const { images, model, models, job, reading, results, labels, commands } = state;
   const busy = job.state === "running";
-  byId("images").replaceChildren(...(images ? [element("p", {}, `${images.path}: ${images.n_files}${images.more ? " or more" : ""} files (${images.kinds.map((kind) => `${kind.n} ${kind.ending}`).join(", ")})`)] : []));
+  byId("found").replaceChildren(...(images ? [element("p", {}, `${images.path}: ${images.n_files}${images.more ? " or more" : ""} files (${images.kinds.map((kind) => `${kind.n} ${kind.ending}`).join(", ")})`)] : []));
   byId("models").replaceChildren(...(models.length ? models.map((one) => element("label", {}, element("input", { type: "radio", name: "model", checked: one.path === model?.path, onchange: () => act("model", { path: one.path }) }), `${one.name} (${one.data}, ${one.n_images} images; ${one.classes.join(", ")}), ${one.path}`)) : [element("p", {}, "No model was found yet. A model is the folder of a finished training.")]));
   if (document.activeElement !== byId("out")) byId("out").value = state.out ?? "";
   byId("scores").replaceChildren(...summary(results.scores));
@@ -73,7 +73,7 @@ function show(fresh) {
   byId("job-text").textContent = job.error || (job.progress ? `${job.progress.done} of ${job.progress.total} ${job.progress.unit}` : "");
   byId("job-notes").replaceChildren(...(job.notes ?? []).map((note) => element("li", {}, note)));
   const reads = reading.state === "running";
-  byId("reading").replaceChildren(...[
+  byId("reader").replaceChildren(...[
     reads && (reading.link ? element("p", {}, link(reading.link, "Open the reading page")) : element("p", {}, "The cases are being opened.")),
     reading.state === "failed" && element("p", {}, reading.error),
     results.answers && element("p", {}, `${results.answers.done} of ${results.answers.total} cases read`),
@@ -144,6 +144,6 @@ show(await getState());
 for (;;) {
   const running = state.job.state === "running" || (state.reading.state === "running" && !state.reading.link);
   await new Promise((resolve) => setTimeout(resolve, running ? SOON_MS : LATER_MS));
-  if (!document.querySelector("#images")) break;
+  if (!document.querySelector("#found")) break;
   if (!document.hidden) show(await getState());
 }
