@@ -56,14 +56,21 @@ function summary(one) {
   ), link(`/results/${one.name}.html`, "Open the page of the scores")];
 }
 
+/** Replace the content of an element only if it differs, so that the focus of the keyboard stays where it is. */
+function fill(id, ...parts) {
+  const box = byId(id), fresh = element("div", {}, ...parts);
+  if (fresh.innerHTML !== box.innerHTML) box.replaceChildren(...fresh.childNodes);
+}
+
 function show(fresh) {
   state = fresh;
   const { images, model, models, job, reading, results, labels, commands } = state;
   const busy = job.state === "running";
-  byId("found").replaceChildren(...(images ? [element("p", {}, `${images.path}: ${images.n_files}${images.more ? " or more" : ""} files (${images.kinds.map((kind) => `${kind.n} ${kind.ending}`).join(", ")})`)] : []));
-  byId("models").replaceChildren(...(models.length ? models.map((one) => element("label", {}, element("input", { type: "radio", name: "model", checked: one.path === model?.path, onchange: () => act("model", { path: one.path }) }), `${one.name} (${one.data}, ${one.n_images} images; ${one.classes.join(", ")}), ${one.path}`)) : [element("p", {}, "No model was found yet. A model is the folder of a finished training.")]));
+  fill("found", ...(images ? [element("p", {}, `${images.path}: ${images.n_files}${images.more ? " or more" : ""} files (${images.kinds.map((kind) => `${kind.n} ${kind.ending}`).join(", ")})`)] : []));
+  fill("models", ...(models.length ? models.map((one) => element("label", {}, element("input", { type: "radio", name: "model", value: one.path, onchange: () => act("model", { path: one.path }) }), `${one.name} (${one.data}, ${one.n_images} images; ${one.classes.join(", ")}), ${one.path}`)) : [element("p", {}, "No model was found yet. A model is the folder of a finished training.")]));
+  every("[name=model]", (choice) => { choice.checked = choice.value === model?.path; });
   if (document.activeElement !== byId("out")) byId("out").value = state.out ?? "";
-  byId("scores").replaceChildren(...summary(results.scores));
+  fill("scores", ...summary(results.scores));
   byId("job").hidden = job.state === "idle";
   byId("job-name").textContent = job.state === "idle" ? "" : `${NAMES[job.step]} ${busy ? "is running" : ENDS[job.state]}`;
   const bar = byId("job-bar");
@@ -71,9 +78,9 @@ function show(fresh) {
   if (job.progress) Object.assign(bar, { max: Math.max(1, job.progress.total), value: job.progress.done });
   else bar.removeAttribute("value");
   byId("job-text").textContent = job.error || (job.progress ? `${job.progress.done} of ${job.progress.total} ${job.progress.unit}` : "");
-  byId("job-notes").replaceChildren(...(job.notes ?? []).map((note) => element("li", {}, note)));
+  fill("job-notes", ...(job.notes ?? []).map((note) => element("li", {}, note)));
   const reads = reading.state === "running";
-  byId("reader").replaceChildren(...[
+  fill("reader", ...[
     reads && (reading.link ? element("p", {}, link(reading.link, "Open the reading page")) : element("p", {}, "The cases are being opened.")),
     reading.state === "failed" && element("p", {}, reading.error),
     results.answers && element("p", {}, `${results.answers.done} of ${results.answers.total} cases read`),
@@ -85,9 +92,9 @@ function show(fresh) {
     if (field.type === "checkbox") field.checked = labels.drop_seen;
     else field.value = labels[field.dataset.label];
   });
-  byId("tests").replaceChildren(...(results.tests ?? []).map((one) => element("div", {}, element("h3", {}, one.name), list(...one.figures.map(([name, text]) => `${name}: ${text}`), ...one.warnings), link(`/results/${one.name}.html`, "Open the report"))));
-  byId("fit").replaceChildren(...(results.calibration ? [list(`${results.calibration.name}, from ${results.calibration.images} images`, ...results.calibration.said)] : []), ...summary(results.rescored));
-  byId("exports").replaceChildren(...[
+  fill("tests", ...(results.tests ?? []).map((one) => element("div", {}, element("h3", {}, one.name), list(...one.figures.map(([name, text]) => `${name}: ${text}`), ...one.warnings), link(`/results/${one.name}.html`, "Open the report"))));
+  fill("fit", ...(results.calibration ? [list(`${results.calibration.name}, from ${results.calibration.images} images`, ...results.calibration.said)] : []), ...summary(results.rescored));
+  fill("exports", ...[
     ...[results.scores, results.rescored].filter(Boolean).map((one) => `${one.name}.xlsx`),
     ...(results.tests ?? []).map((one) => `${one.name}.xlsx`),
     results.answers?.exported && "answers.xlsx",
