@@ -1,5 +1,7 @@
 """What a reader study must state: the items that mrmc.json answers, and those that the authors must."""
 
+from collections.abc import Sequence
+
 import usvit.documents as doc
 from usvit.estimate import Estimate
 from usvit.records import MrmcRecord
@@ -24,7 +26,7 @@ def reader_checklist(record: MrmcRecord) -> doc.DocumentSection:
         "a journal."
     )
     table = doc.Table("Items of a reader study", ["Item", "Asks for", "Status", "Answer"], rows, look="checklist")
-    blocks = [doc.Paragraph(said, small=True), doc.Details("All items", [table])]
+    blocks: list[doc.Block] = [doc.Paragraph(said, small=True), doc.Details("All items", [table])]
     return doc.DocumentSection("Checklist", blocks, "checklist", detail=True)
 
 
@@ -86,5 +88,5 @@ _WORDS = {
 }
 
 
-def _sentence(start: str, named: list[tuple[str, Estimate]]) -> str:
+def _sentence(start: str, named: Sequence[tuple[str, Estimate]]) -> str:
     return start + "; ".join(f"{name} {estimate(one)}" for name, one in named) + "."
