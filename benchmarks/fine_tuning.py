@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import softmax
 
 SHARES = (0.25, 0.5)
 
@@ -31,135 +32,63 @@ def train(options: argparse.Namespace) -> None:
     from usvit.data.datasets import roots_from
     from usvit.data.loading import PixelStore
     from usvit.experiments.cross_validation_setup import prepare
+    from usvit.experiments.fold_training import FoldTrainer
     from usvit.progress import NO_PROGRESS
 
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(options.threads)
     settings = dict(one.split("=", 1) for one in options.set)
-    config = build_config(
-        load_recipe(options.recipe), nested({"data.dataset": "busi", "device": "cpu"}), nested(settings)
-    )
+    last = nested({"data.dataset": "busi", "device": "cpu", "train.early_stopping": {"patience": None, "keep": "last"}})
+    config = build_config(load_recipe(options.recipe), last, nested(settings))
     setup = prepare("cv", config, roots_from(options.data_root), NO_PROGRESS)
     store = PixelStore.build(
         setup.manifest, setup.preprocessing, memory_gb=2, folder=options.out, progress=NO_PROGRESS, with_lesions=True
     )
+    trainer = FoldTrainer(setup, store, NO_PROGRESS)
     for fold in options.folds:
-        table = pd.DataFrame(_train_fold(setup, store, fold, options.out))
+        table = pd.DataFrame(_train_fold(setup, trainer, fold, options.out / f"state-{fold}.pt"))
         file = options.out / f"{options.name}.csv"
         table.to_csv(file, mode="a", header=not file.exists(), index=False)
 
 
-def _train_fold(setup: Any, store: Any, fold: int, out: Path) -> list[dict[str, object]]:
+def _train_fold(setup: Any, trainer: Any, fold: int, checkpoint: Path) -> list[dict[str, object]]:
     """Train one fold; return a row for each way and inner validation image."""
-    from usvit.data.loading import eval_batches, train_batches
-    from usvit.data.splits import rows_of_split
-    from usvit.data.transforms import make_augment
-    from usvit.experiments.training_units import TrainingUnits
     from usvit.models.trainable import head_names
-    from usvit.progress import NO_PROGRESS
-    from usvit.seeding import derive_seed
-    from usvit.training import Trainer, WeightedCrossEntropy, predict, recompute_statistics, seed_everything
 
-    config, rows, fabric = setup.config, setup.manifest.usable, setup.device.fabric()
-    at = {part: rows_of_split(setup.folds, rows, part, fold) for part in ("train", "val")}
-    units = TrainingUnits.of(config.loss, rows, setup.classes, setup.manifest.positive_class)
-    model, size, prepare = setup.network(fold), config.train.batch_size, setup.preprocessing.normalised
-    initial = {name: value.clone() for name, value in model.state_dict().items()}
-    head = head_names(model)
-    order = np.random.default_rng(derive_seed(config.seed, "statistics", fold)).permutation(at["train"])
-    whole = order[: len(order) // size * size]
-    loss_fn = WeightedCrossEntropy(units.class_weights(at["train"]), len(setup.classes), config.loss.label_smoothing)
+    initial = {name: value.clone() for name, value in setup.network(fold).state_dict().items()}
+    begun = time.monotonic()
+    trained = trainer.train(fold, checkpoint)
+    checkpoint.unlink(missing_ok=True)
+    losses = " ".join(f"{loss:.2f}" for loss in trained.result.history.train_loss)
+    print(f"fold {fold}: {trained.result.steps} steps, {time.monotonic() - begun:.0f} s, {losses}", flush=True)
+    model, at, groups = trained.model, trained.at, setup.manifest.usable.group_id
     found: list[dict[str, object]] = []
 
-    def note(way: str, network: Any, *, recomputed: bool) -> None:
-        wrapped = fabric.setup_module(copy.deepcopy(network))
+    def note(way: str, *, recomputed: bool) -> None:
+        wrapped = trainer.fabric.setup_module(copy.deepcopy(model))
         if recomputed:
-            recompute_statistics(wrapped, fabric, prepare, eval_batches(store, whole, size))
-        logits = predict(wrapped, fabric, prepare, eval_batches(store, at["val"], size)).logits
-        prob = np.exp(logits - logits.max(1, keepdims=True)).astype(float)
-        prob /= prob.sum(1, keepdims=True)
+            trainer.recompute_statistics(trained.subject, at["train"], fold, wrapped)
+        prob = softmax(trainer.outputs(trained.subject, at["val"], wrapped).logits.astype(float), axis=1)
         for row, p in zip(at["val"], prob, strict=True):
             found.append(
-                {"way": way, "fold": fold, "group": rows.group_id.iloc[row], "label": int(units.targets[row])}
+                {"way": way, "fold": fold, "group": groups.iloc[row], "label": int(trained.units.targets[row])}
                 | {f"p{k}": value for k, value in enumerate(p)}
             )
 
-    def epoch(wrapped: Any) -> dict[str, float | None]:
-        return {"val_loss": 0.0, "val_accuracy": None, "val_auc": None}
-
-    batches = train_batches(
-        store,
-        at["train"],
-        units.targets[at["train"]],
-        batch_size=size,
-        augment=make_augment(config.input.augment),
-        seed=derive_seed(config.seed, "batches", fold),
-        workers=0,
-        device=None,
-        units=units.of_rows(at["train"]),
-        masked=None,
-    )
-    if config.train.head_first:
-        _fit_head(setup, store, model, fabric, (units, loss_fn), at)
-    seed_everything(config.seed, "train", fold)
-    task = units.task(_subject(model, store, prepare), loss_fn, lambda module, which: None)  # type: ignore[arg-type, return-value]
-    settings = config.train.model_copy(update={"batch_norm": config.batch_norm})
-    arguments = {"train": settings, "optim": config.optim, "name": "", "progress": NO_PROGRESS}
-    begun = time.monotonic()
-    result = Trainer(task, fabric, batches, epoch, checkpoint=out / f"state-{fold}.pt", **arguments).fit()
-    (out / f"state-{fold}.pt").unlink(missing_ok=True)
-    losses = " ".join(f"{loss:.2f}" for loss in result.history.train_loss)
-    print(f"fold {fold}: {result.steps} steps, {time.monotonic() - begun:.0f} s, {losses}", flush=True)
-    note("as_is", model, recomputed=False)
-    note("recomputed", model, recomputed=True)
-    trained = {name: value.clone() for name, value in model.state_dict().items()}
+    note("as_is", recomputed=False)
+    note("recomputed", recomputed=True)
+    head, last = head_names(model), {name: value.clone() for name, value in model.state_dict().items()}
     for share in SHARES:
         mixed = {
             name: value
             if name in head or not value.is_floating_point()
             else (1 - share) * value + share * initial[name]
-            for name, value in trained.items()
+            for name, value in last.items()
         }
         model.load_state_dict(mixed)
-        note(f"initial {share}", model, recomputed=True)
-        note(f"initial {share} statistics too", model, recomputed=False)
+        note(f"initial {share}", recomputed=True)
+        note(f"initial {share} statistics too", recomputed=False)
     return found
-
-
-def _fit_head(setup: Any, store: Any, model: Any, fabric: Any, loss: Any, at: Any) -> None:
-    """Fit the head by logistic regression, as ``train.head_first`` does."""
-    from usvit.data.loading import eval_batches
-    from usvit.experiments.validation import Validation
-    from usvit.progress import NO_PROGRESS
-    from usvit.training import HeadTraining, fit_logistic_head, predict
-
-    (units, loss_fn), config, size = loss, setup.config, setup.config.train.batch_size
-    heads = HeadTraining(store, fabric, setup.preprocessing, augmented=False, batch_size=size, progress=NO_PROGRESS)
-    head = heads.subject(model)
-    chosen = Validation(
-        loss_fn,
-        units,
-        at["val"],
-        lambda wrapped: predict(wrapped, fabric, head.prepare, eval_batches(head.store, at["val"], size)),
-    )
-    targets = units.targets[at["train"]]
-    result = fit_logistic_head(
-        list(head.module.parts),  # type: ignore[arg-type]
-        head.store[at["train"]],
-        targets,
-        loss_fn.class_weights.cpu().numpy().astype(float)[targets],
-        config.optim.strengths,
-        lambda: chosen(fabric.setup_module(head.module.eval())),
-        config.train.early_stopping,
-        lambda: None,
-    )
-    print(result.history.to_string(), flush=True)
-
-
-def _subject(model: Any, store: Any, prepare: Any) -> Any:
-    from usvit.training import Subject
-
-    return Subject(model, store, prepare)
 
 
 def compare(options: argparse.Namespace) -> None:

@@ -293,5 +293,8 @@ def test_no_image_weight_or_dicom_is_tracked():
     if listed.returncode:
         pytest.skip("not a git checkout")
     binary = (".png", ".jpg", ".dcm", ".npz", ".npy", ".pth", ".pt", ".safetensors")
-    shipped = ["weights/phantom/model.safetensors"]  # made from phantoms alone (tests/models/weights/test_shipped.py)
+    shipped = [  # pictures of the page with phantoms; weights made from phantoms (tests/models/weights/test_shipped.py)
+        *(f"docs/tutorial/reader-study-{name}.png" for name in ("aided", "host", "unaided")),
+        "weights/phantom/model.safetensors",
+    ]
     assert [name for name in listed.stdout.splitlines() if name.endswith(binary)] == shipped

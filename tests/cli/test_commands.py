@@ -59,7 +59,7 @@ def test_no_command_prints_the_help(usvit):
     ("words", "offered"),
     [
         ("usvit ", list(all_commands())),
-        ("usvit re", ["recalibrate", "report", "retest"]),
+        ("usvit re", ["recalibrate", "report", "retest", "review"]),
         ("usvit data pr", ["prepare", "preview"]),
         ("usvit cv --fold", ["--folds"]),
     ],

@@ -12,6 +12,7 @@ from usvit.files import read_csv
 
 SMALL = ("--device", "cpu", "--precision", "fp32", "--set", "model.image_size=64", "--set", "split.folds=2")
 RESNET = ("--model", "timm:test_resnet+usvit_small", "--weights", "scratch+phantom")
+REFINED = ["spread", "mirror", "root", "equal_maps"]
 pytestmark = pytest.mark.slow
 
 
@@ -21,7 +22,7 @@ def test_the_recipe_trains_and_scoring_gives_the_predictions_of_the_run(usvit, s
     answer = usvit("cv", "--data-root", small_phantom, "--out", out, "--recipe", "usvit_imagenet", *SMALL, *model)
     assert answer.code == 0, answer.err
     metadata = json.loads((out / "fold-0" / "model.json").read_text())
-    assert metadata["features"] == {"features": "stages", "views": [1.0, 0.5], "lesion": True}
+    assert metadata["features"] == {"features": "stages", "views": [1.0, 0.5], "lesion": True, "refinements": REFINED}
     assert metadata["upstream"]["name"].endswith("phantom")
     history = read_csv(out / "fold-0" / "history.csv", text=False)
     assert metadata["best_step"] == history.val_loss.argmin() + 1

@@ -12,8 +12,8 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from usvit.progress import NO_PROGRESS
-from usvit.reviewing.answers import Answers
-from usvit.reviewing.pictures import Pictures
+from usvit.reviewing.answers import StudyAnswers
+from usvit.reviewing.pictures import StudyPictures
 from usvit.reviewing.serve import open_study
 from usvit.reviewing.server import ReviewServer
 from usvit.reviewing.settings import load_review
@@ -56,11 +56,11 @@ def opened(study: Path):
 @contextmanager
 def served(study: Path):
     """Serve a study to clients in this process."""
-    with opened(study) as answers, Pictures(answers.settings.source.crop) as pictures:
+    with opened(study) as answers, StudyPictures(answers.settings.source.crop) as pictures:
         yield ReviewServer(answers, pictures, ORIGIN)
 
 
-def give_scores(answers: Answers, scores: dict[str, float]) -> None:
+def give_scores(answers: StudyAnswers, scores: dict[str, float]) -> None:
     """Let a model have scored the cases."""
     with answers.database.transaction() as connection:
         for name, score in scores.items():

@@ -200,3 +200,10 @@ class TestMerging:
         with pytest.raises(UsvitError, match=r"has read case .* there and here at different times"):
             usvit.merge_reviews(here, [there.parent / "review-study"])
         assert usvit.review_status(here) == before
+
+
+def test_without_a_rated_case_there_is_nothing_for_mrmc(tmp_path):
+    study = write_study(tmp_path, source={"labels": None})
+    with served(study) as server:
+        Reader(server, "A").read()
+    assert "answers.csv" not in usvit.export_review(study).files

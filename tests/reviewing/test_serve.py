@@ -1,5 +1,6 @@
 """``usvit review`` as a process: its link, its errors, and that no answer is lost when it is killed."""
 
+import http.client
 import os
 import re
 import signal
@@ -80,7 +81,7 @@ class ScriptedReader(threading.Thread):
                 if error.code != 409:  # it was finished before the answer came
                     raise
                 return None
-            except OSError:
+            except (OSError, http.client.HTTPException):  # it was killed, perhaps in the middle of an answer
                 time.sleep(0.05)
 
 

@@ -38,6 +38,13 @@ def test_a_loop_is_one_image_of_many_frames(tmp_path):
         assert (np.array(Image.open(io.BytesIO(shown[3].content))) == loop[3]).all()
 
 
+def test_dicom_without_a_tissue_region_is_a_warning(tmp_path, caplog):
+    write_dicom(tmp_path / "images" / "IM1", speckle(0, 40, 60))
+    (tmp_path / "study.yaml").write_text("source: {images: [images]}\n")
+    with opened(tmp_path / "study.yaml"):
+        assert "1 DICOM image of 1 do not describe their tissue region" in caplog.text
+
+
 def test_the_images_of_a_patient_are_one_case(tmp_path):
     for k in range(4):
         write_dicom(tmp_path / "images" / f"IM{k}", speckle(k, 40, 60), PatientID=f"P{k // 2}")

@@ -8,6 +8,7 @@ from torch import nn
 
 from usvit.config import EarlyStoppingConfig
 from usvit.errors import UsvitError
+from usvit.models.architectures.frozen_features import EqualMaps
 from usvit.training.logistic_head import fit_logistic_head
 
 RNG = np.random.default_rng(0)
@@ -26,10 +27,10 @@ def fit(part, strengths, figures=None, on_best=lambda: None, targets=TARGETS):
     return fit_logistic_head([part], FEATURES, targets, WEIGHTS, strengths, evaluate, EarlyStoppingConfig(), on_best)
 
 
-def direct(l2):
+def direct(l2, share=1.0):
     """The same regression in all D features, by another solver."""
     x = FEATURES[:, 0].astype(np.float64)
-    x = (x - x.mean(0)) / x.std(0)
+    x = (x - x.mean(0)) / x.std(0) * share
     model = LogisticRegression(C=1 / (l2 * WEIGHTS.sum()), solver="newton-cg", tol=1e-10, max_iter=10_000)
     return model.fit(x, TARGETS, sample_weight=WEIGHTS).decision_function(x)
 
@@ -42,6 +43,16 @@ def test_more_features_than_images_give_the_regression_on_all_features(standardi
     with torch.no_grad():
         logits = part(torch.from_numpy(FEATURES[:, 0])).numpy()
     assert logits == pytest.approx(direct(0.1), abs=2e-3)
+
+
+def test_maps_that_count_alike_have_the_penalty_on_the_features_that_the_classifier_sees():
+    norm, linear = EqualMaps([10, D - 10]), nn.Linear(D, K)
+    part = nn.Sequential(norm, linear).eval()
+    fit(part, [0.1])
+    with torch.no_grad():
+        logits = part(torch.from_numpy(FEATURES[:, 0])).numpy()
+    share = np.repeat([10**-0.5, 40**-0.5], [10, 40])
+    assert logits == pytest.approx(direct(0.1, share / np.sqrt((share**2).mean())), abs=2e-3)
 
 
 def test_the_strength_with_the_best_figure_is_kept_and_all_are_in_the_history():

@@ -2,6 +2,7 @@ import pytest
 import timm
 import torch
 from pydantic import ValidationError
+from timm.optim import param_groups_layer_decay
 from torch import nn
 
 from tests.oracles import authors
@@ -130,6 +131,17 @@ def test_the_rate_decays_by_layer_from_the_head_down(options):
         if name.startswith("blocks."):
             layer = int(name.split(".")[1]) + 1
         assert scale == 0.5 ** (4 - layer), name
+
+
+@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "resnet10t", "convnext_atto"])
+def test_the_rate_of_a_cnn_decays_by_the_layers_that_timm_assigns(name):
+    """Oracle: timm's own groups. Those of EfficientNet are the stem, each block, the last convolution and the head."""
+    model = timm.create_model(name, num_classes=3)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = param_groups_layer_decay(model, weight_decay=0.1, layer_decay=0.5)
+    expected = {names[id(one)]: group["lr_scale"] for group in groups for one in group["params"]}
+    assert scale_of_each(model, OptimConfig(layer_decay=0.5, weight_decay=0.1)) == expected
+    assert len(set(expected.values())) > 5
 
 
 def test_what_is_frozen_has_no_rate_and_no_place_in_the_optimiser():

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from usvit.config.evaluation import UnitSettings
 from usvit.config.sections import (
     DataConfig,
+    DistillConfig,
     InputConfig,
     LossConfig,
     ModelConfig,
@@ -104,6 +105,7 @@ class RunConfig(Training):
 
     input: InputConfig = InputConfig()
     units: UnitSettings = UnitSettings()
+    distill: DistillConfig = DistillConfig()
     allow_contaminated: bool = False
     """Test also on data sets that a foundation model behind the initial weights was pre-trained on, by its published
     list; every record and page says so."""
@@ -160,6 +162,27 @@ class RunConfig(Training):
                 "train.batch_norm=frozen keeps the statistics of the initial weights, but model.weights is scratch: "
                 "name the weights to start from (--weights), or set train.batch_norm to as_is or recomputed"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _learns_from_a_teacher(self) -> "RunConfig":
+        if (self.distill.kind == "none") != (self.distill.weights is None):
+            raise ValueError(
+                "distill.weights names the teacher, and distill.kind says how it is learnt from (soft, hard, token): "
+                "set both, or neither"
+            )
+        if self.distill.kind == "none":
+            return self
+        for key, value, wanted in (
+            ("model.tune", self.model.tune == "head", "full"),
+            ("loss.mask_weight", self.loss.mask_weight > 0, "0"),
+            ("loss.attention", self.loss.attention == "trained", "none"),
+        ):
+            if value:
+                raise ValueError(
+                    f"a teacher is asked about images, and its answers are added to the loss of the classes: set {key} "
+                    f"to {wanted}, or distill.kind to none and distill.weights to null"
+                )
         return self
 
     @model_validator(mode="after")

@@ -140,6 +140,9 @@ class LoraConfig(Section):
         return self
 
 
+Refinement = Literal["spread", "mirror", "root", "equal_maps"]
+
+
 class ModelConfig(Section):
     """Network, its initial weights, and which of its layers are trained."""
 
@@ -177,6 +180,10 @@ class ModelConfig(Section):
     lesion: bool = False
     """``features``: each map is averaged over the image and also over the lesion, which ``usvit_small`` finds; that
     network was trained on phantoms alone (``--weights phantom``)."""
+    refinements: tuple[Refinement, ...] = ()
+    """``features``: the standard deviation of each map over the image (the lesion) beside its mean (``spread``); the
+    mean over the image and its mirror image (``mirror``); the root, with the sign (``root``); a penalty on the head
+    that lets each map count alike, whatever its number of channels (``equal_maps``)."""
     lora: LoraConfig = LoraConfig()
     grad_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, about a third more time, the same result."""
@@ -186,19 +193,21 @@ class ModelConfig(Section):
     def _features_are_frozen(self) -> "ModelConfig":
         if self.features is not None and self.tune != "head":
             raise ValueError(f"model.features are frozen, but model.tune is {self.tune}: set model.tune=head")
-        if self.features is None and ("+" in self.name or self.lesion or self.views != (1.0,)):
+        own = (self.lesion, self.refinements, self.views != (1.0,), "+" in self.name)
+        if self.features is None and any(own):
             raise ValueError(
-                "model.views, model.lesion and several networks in model.name belong to features of frozen networks: "
-                "set model.features to last or stages"
+                "model.views, model.lesion, model.refinements and several networks in model.name belong to features of "
+                "frozen networks: set model.features to last or stages"
             )
         return self
 
     @property
     def frozen_features(self) -> dict[str, Any]:
-        """The settings of ``features``, ``views`` and ``lesion``; empty if the network is used as it is."""
+        """The settings of ``features`` down to ``refinements``; empty if the network is used as it is."""
         if self.features is None:
             return {}
-        return {"features": self.features, "views": list(self.views), "lesion": self.lesion}
+        refined = {"refinements": list(self.refinements)} if self.refinements else {}
+        return {"features": self.features, "views": list(self.views), "lesion": self.lesion, **refined}
 
     @model_validator(mode="after")
     def _adapters_are_trained(self) -> "ModelConfig":
@@ -280,6 +289,20 @@ class LossConfig(Section):
 
 
 STRENGTHS = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+
+
+class DistillConfig(Section):
+    """Distillation: the network learns from the labels and from a teacher (thesis, section 3.3; DeiT)."""
+
+    kind: Literal["none", "soft", "hard", "token"] = "none"
+    """``soft`` (eq. 3.2), ``hard`` (eq. 3.3), or ``token``: hard, with a distillation token that has its own head."""
+    weights: str | None = None
+    """The teacher: a run of ``usvit cv``, whose fold k teaches fold k, or one network, a fold of a run or a run of
+    ``usvit train``. It has the same classes, and has not seen the test images."""
+    temperature: Annotated[float, Field(gt=0)] = 3.0
+    """Temperature tau of the soft distillation."""
+    balance: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Weight lambda of the Kullback-Leibler term of the soft distillation."""
 
 
 class OptimConfig(Section):

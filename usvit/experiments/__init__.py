@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .arguments import name_in as name_in
     from .base import Experiment as Experiment
     from .base import in_runs as in_runs
+    from .base import learnt_from_record as learnt_from_record
     from .base import model_record as model_record
     from .base import new_record as new_record
     from .base import tensor_bytes as tensor_bytes

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -18,6 +18,7 @@ from usvit.models import (
     LoadReport,
     ModelSpec,
     TuneReport,
+    UpstreamModel,
     Weights,
     add_lora,
     build_with_report,
@@ -28,7 +29,7 @@ from usvit.models import (
 from usvit.plain_data import Json
 from usvit.progress import Progress, shown_progress
 from usvit.records import ModelMetadata, Record, RunRecord, save_record
-from usvit.records.run import Config, Data, Model
+from usvit.records.run import Config, Data, LearntFrom, Model
 from usvit.training import Device, check_optimizer, seed_everything
 
 Setup = TypeVar("Setup")
@@ -154,6 +155,13 @@ def tensor_bytes(state: Mapping[str, Tensor], header: Mapping[str, str] | None =
 def in_runs(*parts: str) -> Path:
     """Join the non-empty parts to a folder of ``runs``: ``runs/busi-timm-resnet50-none-seed0``."""
     return Path("runs") / "-".join(filter(None, parts)).replace(":", "-").replace("/", "-")
+
+
+def learnt_from_record(networks: Sequence[UpstreamModel]) -> LearntFrom | None:
+    """Return the entry of ``run.json`` for the other networks that a training learns from; None without one."""
+    records = [one.record() for one in networks]
+    hashed = sha256_of_text(str([one.content() for one in records]))
+    return LearntFrom(networks=records, sha256=hashed) if records else None
 
 
 def new_record(

@@ -14,7 +14,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import lightning_fabric
 import numpy as np
 import pandas as pd
 import torch
@@ -24,9 +23,8 @@ import usvit.evaluation as evaluation
 import usvit.reports as reports
 from usvit.config import RunConfig
 from usvit.data.datasets import described_table
-from usvit.data.loading import PixelStore, Store, eval_batches, place_pixels, train_batches
-from usvit.data.splits import check_folds, folds_sha256, read_folds, repeat_of, rows_of_split, write_seen
-from usvit.data.transforms import make_augment, resolve_on
+from usvit.data.loading import PixelStore, eval_batches
+from usvit.data.splits import check_folds, folds_sha256, read_folds, repeat_of, write_seen
 from usvit.errors import UsvitError
 from usvit.experiments.base import Experiment, write_model
 from usvit.experiments.cross_validation_setup import (
@@ -38,6 +36,7 @@ from usvit.experiments.cross_validation_setup import (
     prepare,
     run_record,
 )
+from usvit.experiments.fold_training import FoldTrainer
 from usvit.experiments.fold_worker import TrainFold
 from usvit.experiments.model_metadata import (
     Learnt,
@@ -49,26 +48,14 @@ from usvit.experiments.model_metadata import (
 )
 from usvit.experiments.parallel_folds import train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
-from usvit.experiments.training_units import TrainingUnits, view_scores, write_attention
-from usvit.experiments.validation import Validation
+from usvit.experiments.training_units import view_scores, write_attention
 from usvit.files import for_the_owner_alone, write_atomic, write_bytes, write_csv
-from usvit.models import WithMaskHead, lora_state, ood, statistics_of
+from usvit.models import lora_state, ood, statistics_of
 from usvit.progress import Progress
 from usvit.records import MetricsRecord, ModelMetadata, RunRecord, save_record
 from usvit.seeding import derive_seed
 from usvit.training import (
-    FeatureStore,
     FitResult,
-    HeadTraining,
-    MaskedClassificationTask,
-    NetworkOutputs,
-    Subject,
-    Trainer,
-    WeightedCrossEntropy,
-    fit_logistic_head,
-    predict,
-    recompute_statistics,
-    seed_everything,
     torch_threads,
 )
 
@@ -180,25 +167,14 @@ def _fold_trainer(
         gpu: Number of the GPU; None for the first, and for a CPU.
         copies: Number of processes that train folds on this device.
     """
-    fabric = setup.device.fabric(gpu)
-    store = place_pixels(decoded, fabric.device, setup.config.input.device_store, copies)
-    heads = HeadTraining(
-        store,
-        fabric,
-        setup.preprocessing,
-        augmented=setup.config.input.augment != "none" and not setup.config.train.head_first,
-        batch_size=_eval_size(setup),
-        progress=progress,
-        cache=setup.config.data.cache if setup.manifest.is_public else None,
-    )
-    rows = setup.manifest.usable
+    trainer = FoldTrainer(setup, decoded, progress, gpu, copies)
 
     @cache
     def measured() -> NDArray[np.float32]:
-        return _statistics(setup, decoded, fabric.device) if statistics is None else statistics
+        return _statistics(setup, decoded, trainer.fabric.device) if statistics is None else statistics
 
     def train(run: RunDirectory, fold: int) -> FitResult:
-        return _run_fold(setup, run, fold, rows, store, measured, heads, fabric, progress)
+        return _run_fold(setup, run, fold, trainer, measured)
 
     return train
 
@@ -207,91 +183,28 @@ def _run_fold(
     setup: CrossValidationSetup,
     run: RunDirectory,
     fold: int,
-    rows: pd.DataFrame,
-    store: Store,
+    trainer: FoldTrainer,
     statistics: Callable[[], NDArray[np.float32]],
-    heads: HeadTraining,
-    fabric: lightning_fabric.Fabric,
-    progress: Progress,
 ) -> FitResult:
     """Train and test one fold; its folder is complete once it holds ``predictions.csv``."""
-    config, folder = setup.config, run.fold(fold)
-    at = {split: rows_of_split(setup.folds, rows, split, fold) for split in ("train", "val", "test")}
-    units = TrainingUnits.of(config.loss, rows, setup.classes, setup.manifest.positive_class)
-
-    model = setup.network(fold)
-    subject, optim = Subject(model, store, setup.preprocessing.normalised), config.optim
-    if config.model.tune == "head":
-        # The head is the last layer, whose learning rate is not decayed.
-        subject, optim = heads.subject(model), optim.model_copy(update={"layer_decay": None})
-    loss_fn = WeightedCrossEntropy(units.class_weights(at["train"]), len(setup.classes), config.loss.label_smoothing)
-    with_masks = config.loss.mask_weight > 0
-    on_device = resolve_on(config.input.augment_on, fabric.device.type) and not with_masks
-    batches = train_batches(
-        subject.store,
-        at["train"],
-        units.targets[at["train"]],
-        batch_size=config.train.batch_size,
-        augment=make_augment(config.input.augment),
-        seed=derive_seed(config.seed, "batches", fold),
-        workers=config.workers,
-        device=fabric.device if on_device else None,
-        units=units.of_rows(at["train"]),
-        masked=rows.mask_path.notna().to_numpy() if with_masks else None,
-    )
-
-    def outputs_of(wrapped: Any, which: NDArray[np.int64]) -> NetworkOutputs:
-        return _outputs(setup, subject, fabric, which, wrapped)
-
-    def statistics_of_training(wrapped: Any) -> None:
-        size, seed = _eval_size(setup), derive_seed(config.seed, "statistics", fold)
-        order = np.random.default_rng(seed).permutation(at["train"])
-        whole = order[: len(order) // size * size] if len(order) > size else order  # batches of one size
-        recompute_statistics(wrapped, fabric, subject.prepare, eval_batches(subject.store, whole, size))
-
-    validation = Validation(loss_fn, units, at["val"], lambda wrapped: outputs_of(wrapped, at["val"]))
-    # Checkpoints hold the state of the random generators, so that a resumed training draws the same dropout masks.
-    seed_everything(config.seed, "train", fold)
+    config, folder, rows = setup.config, run.fold(fold), setup.manifest.usable
     checkpoint = folder / "state.pt"
-    loss_fn = loss_fn.to(fabric.device)
-    task = units.task(subject, loss_fn, lambda module, which: outputs_of(fabric.setup_module(module), which))
-    if with_masks:
-        decoded = WithMaskHead(model, config.model.image_size, setup.spec.name)
-        task = MaskedClassificationTask(decoded, loss_fn, subject.prepare, config.loss.mask_weight)
-    if config.optim.name == "logistic":
-        result = _logistic_head(setup, subject, validation, fabric, units, loss_fn, at["train"])
-    else:
-        if config.train.head_first and not checkpoint.is_file():
-            frozen = heads.subject(model)
-            first = partial(_outputs, setup, frozen, fabric, at["val"])
-            chosen = Validation(loss_fn, units, at["val"], first)
-            _logistic_head(setup, frozen, chosen, fabric, units, loss_fn, at["train"])
-        result = Trainer(
-            task,
-            fabric,
-            batches,
-            validation,
-            train=config.train.model_copy(update={"batch_norm": config.batch_norm}),
-            optim=optim,
-            checkpoint=checkpoint,
-            name=setup.fold_name(fold),
-            progress=progress,
-            on_best=validation.keep,
-            statistics=statistics_of_training if config.batch_norm == "recomputed" else None,
-        ).fit()
+    trained = trainer.train(fold, checkpoint)
+    units, at, result = trained.units, trained.at, trained.result
     times = result.phases
     with times.phase("prediction"):
-        wrapped = fabric.setup_module(subject.module)
+        wrapped = trainer.fabric.setup_module(trained.subject.module)
+        outputs_of = partial(trainer.outputs, trained.subject, wrapped=wrapped)
         # A resumed training may have evaluated the kept weights in an earlier process.
-        val = validation.outputs(config.train.early_stopping.keep) or outputs_of(wrapped, at["val"])
+        val = trained.validation.outputs(config.train.early_stopping.keep) or outputs_of(at["val"])
         fitted = ood.training_sample(at["train"], derive_seed(config.seed, "novelty", fold))
-        outputs = val + outputs_of(wrapped, np.concatenate([at["test"], fitted]))
+        outputs = val + outputs_of(np.concatenate([at["test"], fitted]))
         attention = units.attention(
-            task,
-            lambda which: outputs_of(wrapped, which),
+            trained.task,
+            outputs_of,
             at["train"],
             (val, at["val"]),
-            loss_fn.class_weights,
+            trained.loss_fn.class_weights,
             derive_seed(config.seed, "attention", fold),
         )
     which = np.concatenate([at["val"], at["test"]])
@@ -334,6 +247,7 @@ def _run_fold(
             folder,
             {name: rows.sha256.iloc[at[name]].tolist() for name in ("train", "val")},
             setup.weights.of_fold(fold),
+            *setup.teacher_of(fold),
             described=setup.manifest.descriptions,
             name=f"the images of {'+'.join(setup.manifest.roots)}",
         )
@@ -343,60 +257,17 @@ def _run_fold(
     with times.phase("files"):
         if adapter := adapter_of(config, setup.weights.of_fold(fold)):
             header = {"usvit": json.dumps({"adapter": adapter.content()}, sort_keys=True)}
-            write_model(folder, lora_state(model), metadata, header)
+            write_model(folder, lora_state(trained.model), metadata, header)
         else:
-            write_model(folder, model.state_dict(), metadata)
+            write_model(folder, trained.model.state_dict(), metadata)
     run.enter(result.record(fold, times.rounded()))
     write_csv(folder / "predictions.csv", table)  # the last file: it marks the fold as complete
     checkpoint.unlink(missing_ok=True)
     return result
 
 
-def _outputs(
-    setup: CrossValidationSetup, subject: Subject, fabric: lightning_fabric.Fabric, at: NDArray[np.int64], wrapped: Any
-) -> NetworkOutputs:
-    return predict(wrapped, fabric, subject.prepare, eval_batches(subject.store, at, _eval_size(setup)))
-
-
-def _logistic_head(
-    setup: CrossValidationSetup,
-    subject: Subject,
-    validation: Validation,
-    fabric: lightning_fabric.Fabric,
-    units: TrainingUnits,
-    loss_fn: WeightedCrossEntropy,
-    at: NDArray[np.int64],
-) -> FitResult:
-    """Fit the head of a fold by logistic regression, and choose its strength on the inner validation images."""
-    if not isinstance(subject.store, FeatureStore):
-        first = setup.config.train.head_first
-        raise UsvitError(
-            f"{'train.head_first' if first else 'optim.name=logistic'} needs a network that ends in its classifier, "
-            f"and {setup.spec.name} has other layers there. "
-            f"{'Set it to false.' if first else 'Set model.features=last, or another optim.name.'}"
-        )
-    targets, votes = units.targets[at], units.votes(at)
-    weights = loss_fn.class_weights.cpu().numpy().astype(np.float64)[targets]
-    module = subject.module.to(fabric.device).eval()
-    return fit_logistic_head(
-        list(module.parts),  # type: ignore[arg-type]
-        subject.store[at],
-        targets,
-        weights if votes is None else weights * votes,
-        setup.config.optim.strengths,
-        lambda: validation(fabric.setup_module(module)),
-        setup.config.train.early_stopping,
-        validation.keep,
-    )
-
-
 def _statistics(setup: CrossValidationSetup, store: PixelStore, device: torch.device) -> NDArray[np.float32]:
-    return statistics_of(eval_batches(store, np.arange(len(store)), _eval_size(setup)), device)
-
-
-def _eval_size(setup: CrossValidationSetup) -> int:
-    """Return the batch size of inference."""
-    return setup.config.train.micro_batch or setup.config.train.batch_size
+    return statistics_of(eval_batches(store, np.arange(len(store)), setup.inference_batch), device)
 
 
 def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -15,6 +15,7 @@ from torch import nn
 from usvit.config import DataConfig, RunConfig, load_recipe
 from usvit.config.evaluation import UnitSettings
 from usvit.config.own_table import COLUMN_OPTIONS
+from usvit.config.sections import DistillConfig
 from usvit.data.datasets import Manifest, open_manifest, same_images
 from usvit.data.splits import (
     contamination_warning,
@@ -36,17 +37,21 @@ from usvit.data.transforms import Preprocessing
 from usvit.data.unit_numbers import unit_codes
 from usvit.errors import LeakageError, UsvitError
 from usvit.evaluation import refuse_missing_units
-from usvit.experiments.base import adapt, in_runs, model_record, new_model_with_report, new_record
+from usvit.experiments.base import adapt, in_runs, learnt_from_record, model_record, new_model_with_report, new_record
 from usvit.experiments.fold_schedule import LEAST_IMAGES, best_at_once, most_at_once
 from usvit.models import (
     HubUnavailable,
     LoadReport,
     ModelSpec,
     TuneReport,
+    UpstreamModel,
     Weights,
     count_parameters,
     find_model,
+    fold_folders,
+    has_distillation_head,
     input_statistics,
+    load_trained,
     resolve_weights,
     weight_sources,
 )
@@ -77,6 +82,8 @@ class CrossValidationSetup:
     loaded: LoadReport
     contamination: tuple[ContaminationRecord, ...] = ()
     """Tested data sets that a foundation model behind the weights was pre-trained on, which the user allowed."""
+    teachers: tuple[UpstreamModel, ...] = ()
+    """The teacher of all folds, or that of each fold; empty without distillation."""
     built: dict[tuple[int, int], nn.Module] = field(default_factory=dict, repr=False, compare=False)
     """(fold, threads of PyTorch) -> network that ``prepare`` built in order to check it; ``network`` hands it out."""
 
@@ -90,6 +97,10 @@ class CrossValidationSetup:
             model, _ = new_model_with_report(self.config, self.spec, self.weights, len(self.classes), fold)
             adapt(model, self.config)
         return model
+
+    def teacher_of(self, fold: int) -> tuple[UpstreamModel, ...]:
+        """Return the teacher of a fold; empty without distillation."""
+        return self.teachers[fold % len(self.teachers) :][:1] if self.teachers else ()
 
     @property
     def units(self) -> UnitSettings:
@@ -107,6 +118,11 @@ class CrossValidationSetup:
     @property
     def n_repeats(self) -> int:
         return n_repeats(self.folds)
+
+    @property
+    def inference_batch(self) -> int:
+        """Images in a forward pass without gradients."""
+        return self.config.train.micro_batch or self.config.train.batch_size
 
     def fold_name(self, fold: int) -> str:
         """Name of a fold in messages, counted from one."""
@@ -180,12 +196,18 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     contamination = refuse_contaminated(tested, {who: seen.collections}, allow=config.allow_contaminated)
     if warning := contamination_warning(contamination):
         logger.warning(warning)
-    _check_initial_weights(weights, manifest, folds, config.model.weights)
+    _refuse_tests_on_seen(weights.folds or (weights,), manifest, folds, "--weights", config.model.weights)
     if doubt := unrecorded(seen, who):
         logger.warning(doubt)
     # Build the model once up front, so that mismatched weights or an invalid image size fail before any output.
     model, loaded = new_model_with_report(config, spec, weights, len(manifest.classes), fold=0)
     tuned = adapt(model, config)
+    teachers = _teachers(config.distill, manifest, folds)
+    if config.distill.kind == "token" and not has_distillation_head(model):
+        raise UsvitError(
+            f"The model {spec.name} has no distillation token with its own head, which distill.kind=token trains. "
+            "Choose a model that has one, such as deit_ti_distilled, or set distill.kind=hard, which needs none."
+        )
     return CrossValidationSetup(
         kind,
         config,
@@ -199,6 +221,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
         tuned,
         loaded,
         contamination,
+        teachers,
         {(0, torch.get_num_threads()): model},
     )
 
@@ -235,25 +258,53 @@ def folds_at_once(job: CrossValidationSetup, threads: int) -> int:
     return max(1, min(torch.get_num_threads() // threads, most_at_once(job.n_parameters)))
 
 
-def _check_initial_weights(weights: Weights, manifest: Manifest, folds: pd.DataFrame, choice: str) -> None:
-    """Refuse initial weights of a run with other folds, and weights that have seen the test images of their fold."""
+def _teachers(distill: DistillConfig, manifest: Manifest, folds: pd.DataFrame) -> tuple[UpstreamModel, ...]:
+    """Find the networks of ``distill.weights``: one for all folds, or one for each."""
+    if distill.weights is None:
+        return ()
+    teachers = []
+    for folder in fold_folders(Path(distill.weights)):
+        trained = load_trained(folder)
+        if trained.classes != manifest.classes:
+            raise UsvitError(
+                f"The teacher of distill.weights {distill.weights} has the classes {', '.join(trained.classes)}, and "
+                f"this run has {', '.join(manifest.classes)}. Choose a run with the same data.classes."
+            )
+        metadata, file = trained.metadata, folder / "model.safetensors"
+        teachers.append(
+            UpstreamModel("teacher", trained.spec.name, metadata.weights_sha256, metadata.upstream, metadata, file)
+        )
+    _refuse_tests_on_seen(teachers, manifest, folds, "distill.weights", distill.weights)
+    return tuple(teachers)
+
+
+def _refuse_tests_on_seen(
+    networks: Sequence[Weights | UpstreamModel], manifest: Manifest, folds: pd.DataFrame, option: str, choice: str
+) -> None:
+    """Refuse networks of a run with other folds, and networks that have seen the test images of their fold.
+
+    Args:
+        networks: The initial weights, or the teacher, of all folds or of each.
+        manifest, folds: The images of the run.
+        option, choice: How the user named them.
+    """
     n_folds, rows = int(folds.fold.nunique()), manifest.usable
-    if weights.folds and len(weights.folds) != n_folds:
+    if len(networks) not in (1, n_folds):
         raise UsvitError(
-            f"--weights {choice} is a run of {len(weights.folds)} folds, and this run has {n_folds}; fold k begins "
-            f"with the weights of its fold k. Pass --set split.folds={len(weights.folds)}, or name a fold: "
-            f"{choice}/fold-0."
+            f"{option} {choice} is a run of {len(networks)} folds, and this run has {n_folds}; fold k takes its "
+            f"fold k. Pass --set split.folds={len(networks)}, or name a fold: {choice}/fold-0."
         )
     for fold in range(n_folds):
-        if weights.of_fold(fold).metadata is None:
+        network = networks[fold % len(networks)]
+        if network.metadata is None:
             continue
         tested = rows.iloc[rows_of_split(folds, rows, "test", fold)]
-        seen = seen_by_weights(weights.of_fold(fold))
+        seen = seen_by_weights(network)
         copies = seen.copies_among(described_among(manifest.descriptions, tested.sha256)[0])
         try:
-            refuse_seen(tested, seen, f"The network of --weights {choice}", copies=copies)
+            refuse_seen(tested, seen, f"The network of {option} {choice}", copies=copies)
         except LeakageError as error:
-            if not weights.folds:
+            if len(networks) == 1:
                 raise
             same = f"To continue from a run, use its own folds: --folds {choice}/folds.csv."
             raise LeakageError(f"Fold {fold + 1}: {error} {same}") from error
@@ -291,4 +342,5 @@ def run_record(job: CrossValidationSetup, command: str) -> RunRecord:
     )
     model = model_record(job.spec, job.n_parameters, job.tuned, job.weights, job.loaded)
     out = default_out(job.kind, job.config)
-    return new_record(job.kind, out, job.config, job.device, command, data, folds=folds, model=model)
+    sections = {"folds": folds, "model": model, "learnt_from": learnt_from_record(job.teachers)}
+    return new_record(job.kind, out, job.config, job.device, command, data, **sections)

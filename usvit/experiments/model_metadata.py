@@ -13,7 +13,7 @@ from usvit.config import Training
 from usvit.config.evaluation import UnitSettings
 from usvit.data.datasets import Manifest
 from usvit.data.transforms import Preprocessing
-from usvit.models import ModelSpec, Observed, OodDetector, Weights
+from usvit.models import ModelSpec, Observed, OodDetector, UpstreamModel, Weights
 from usvit.plain_data import Json
 from usvit.records import AdapterRecord, AttentionRecord, ModelMetadata, ThresholdRecord, WeightsRecord
 from usvit.records.model import OodRecord, UnitThresholds
@@ -56,6 +56,8 @@ class _DownstreamSetup(TrainedSetup, Protocol):
 
     @property
     def manifest(self) -> Manifest: ...
+
+    def teacher_of(self, fold: int) -> tuple[UpstreamModel, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ def downstream_metadata(
         novelty=None if isinstance(novelty, str) else novelty,
         novelty_reason=novelty if isinstance(novelty, str) else None,
         attention=attention,
+        learnt_from=[one.record() for one in setup.teacher_of(fold)] or None,
     )
 
 

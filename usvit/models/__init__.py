@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from .trained_model import UPSTREAM as UPSTREAM
     from .trained_model import TrainedModel as TrainedModel
     from .trained_model import load_trained as load_trained
+    from .upstream_model import UpstreamModel as UpstreamModel
     from .view_attention import ATTENTION_FILE as ATTENTION_FILE
     from .view_attention import ViewAttention as ViewAttention
     from .view_attention import WithViewAttention as WithViewAttention

@@ -233,7 +233,7 @@ class ModelMetadata(FileRecord):
     )
     intended_use: Text = key(minLength=1)
     learnt_from: list[TeacherRecord] | None = optional(
-        "Present only for initial weights: the teacher, the tokenizer or the source of fixed LayerScale values."
+        "The teacher, the tokenizer or the source of fixed LayerScale values."
     )
     measured: MeasuredRecord | None = optional("Null if the network has not been tested.", null=True)
     exported: ExportedRecord | None = optional()

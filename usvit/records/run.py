@@ -144,7 +144,7 @@ class Classifiers(Record):
 
 
 class LearntFrom(Record):
-    """The other networks that a pre-training learns from."""
+    """The other networks that a training learns from."""
 
     networks: list[TeacherRecord] = key(minItems=1)
     sha256: Sha256 = key("SHA-256 of their description.")

@@ -103,7 +103,7 @@ CREATE TABLE events (
 )
 
 
-class Answers:
+class StudyAnswers:
     """The open file of a study.
 
     Attributes:
@@ -151,7 +151,7 @@ class Answers:
             database.close()
 
     @classmethod
-    def begin(cls, folder: Path, settings: ReviewSettings, found: FoundCases) -> "Answers":
+    def begin(cls, folder: Path, settings: ReviewSettings, found: FoundCases) -> "StudyAnswers":
         """Write the cases of a new study, which is complete or absent, and open it."""
         content = json.dumps(_kept(settings), sort_keys=True)
         files = [[one.facts.file_sha256 for one in case.images] for case in found.cases]

@@ -44,6 +44,7 @@ class ImageFacts:
     spacing_mm: float | None
     frame_ms: float | None
     """Duration of a frame of a loop in milliseconds; None if it is not stated."""
+    is_dicom: bool
     box: Box | None
     """Place of the part that is shown in the image of the file; None: the whole image."""
     side: str | None
@@ -66,7 +67,7 @@ class ReviewImage:
 
 
 @dataclass(frozen=True)
-class ReviewCase:
+class StudyCase:
     """Images that are read and rated together."""
 
     name: str = field(repr=False)
@@ -84,7 +85,7 @@ class ReviewCase:
 class FoundCases:
     """All cases of a source."""
 
-    cases: Sequence[ReviewCase]
+    cases: Sequence[StudyCase]
     positive: str
     threshold: float | None
     """Threshold of the model's decisions on its score; None if the class with the highest probability decides."""

@@ -13,7 +13,7 @@ import pandas as pd
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, workbook_bytes, write_bytes, write_csv
-from usvit.reviewing.answers import Answers
+from usvit.reviewing.answers import StudyAnswers
 from usvit.reviewing.lexicon import BIRADS
 from usvit.reviewing.settings import MODEL, QuestionSettings, ReviewSettings, load_review
 
@@ -79,12 +79,13 @@ def export_review(study: str | Path, *, out: str | Path | None = None) -> Review
     """
     settings = load_review(study)
     assert settings.out is not None
-    answers = Answers(settings.out, settings)
+    answers = StudyAnswers(settings.out, settings)
     try:
         readings = _readings(answers)
         tables = {"readings.csv": readings, "dictionary.csv": _dictionary(settings)}
-        if settings.rating_question is not None:
-            tables["answers.csv"] = _ratings(answers, readings)
+        ratings = _ratings(answers, readings)
+        if not (ratings.reader == MODEL).all():  # nobody has rated a case with a reference class
+            tables["answers.csv"] = ratings
         if settings.protocol == "labelling":
             tables["labels.csv"], tables["keep_list.csv"] = _labels(answers, readings)
     finally:
@@ -107,7 +108,7 @@ def _rows(table: pd.DataFrame) -> list[tuple[Any, ...]]:
     return [tuple(table.columns), *table.itertuples(index=False, name=None)]
 
 
-def _readings(answers: Answers) -> pd.DataFrame:
+def _readings(answers: StudyAnswers) -> pd.DataFrame:
     """Return one row for each reading that was begun, with the answers of all questions."""
     settings, given = answers.settings, dict[int, dict[str, Any]]()
     for row in answers.rows("SELECT reading_id, question, value FROM answers"):
@@ -141,7 +142,7 @@ def _readings(answers: Answers) -> pd.DataFrame:
     return pd.DataFrame(found, columns=[*_COLUMNS, *(one.name for one in settings.questions)])
 
 
-def _ratings(answers: Answers, readings: pd.DataFrame) -> pd.DataFrame:
+def _ratings(answers: StudyAnswers, readings: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that ``usvit mrmc`` reads: finished readings with a rating, and the model as a reader."""
     kept = (readings.answered_at != "") & (readings.training == 0) & (readings.repeat == 0) & readings.rating.notna()
     table = readings[kept & (readings.truth != "") & (readings.modality != "arbitration")]
@@ -164,7 +165,7 @@ def _ratings(answers: Answers, readings: pd.DataFrame) -> pd.DataFrame:
     return table[[*columns, "seconds"]]
 
 
-def _labels(answers: Answers, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _labels(answers: StudyAnswers, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the label of each image of a decided case, and the images that nobody excluded."""
     settings, question = answers.settings, answers.settings.label_question
     if question is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.files import insert
-from usvit.reviewing.answers import Answers
+from usvit.reviewing.answers import StudyAnswers
 from usvit.reviewing.settings import load_review
 
 _READING = ("reader", "session", "case_id", "stage", "is_repeat")
@@ -34,9 +34,9 @@ def merge_reviews(study: str | Path, folders: Sequence[str | Path]) -> int:
     """
     settings = load_review(study)
     assert settings.out is not None
-    answers = Answers(settings.out, settings)
+    answers = StudyAnswers(settings.out, settings)
     try:
-        others = [Answers(Path(folder), settings, change=False) for folder in folders]
+        others = [StudyAnswers(Path(folder), settings, change=False) for folder in folders]
         try:
             with answers.database.transaction() as connection:
                 return sum(_added(connection, answers, *both) for both in zip(others, map(Path, folders), strict=True))
@@ -47,7 +47,7 @@ def merge_reviews(study: str | Path, folders: Sequence[str | Path]) -> int:
         answers.close()
 
 
-def _added(connection: sqlite3.Connection, answers: Answers, other: Answers, folder: Path) -> int:
+def _added(connection: sqlite3.Connection, answers: StudyAnswers, other: StudyAnswers, folder: Path) -> int:
     if other.identity != answers.identity:
         raise UsvitError(f"{folder} holds the answers of another study: other settings, or files of other cases.")
     given: dict[int, list[tuple[str, str, float]]] = {}

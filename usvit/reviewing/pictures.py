@@ -1,5 +1,6 @@
 """The pictures that the server sends: encoded in limited reader processes, and kept for a while in bounded memory."""
 
+import contextlib
 import json
 import queue
 import sqlite3
@@ -14,18 +15,18 @@ from usvit.data.io import BadImage
 from usvit.errors import UsvitError
 from usvit.files import Unreadable, read_bytes
 from usvit.limited import LimitedCalls, LimitReached
-from usvit.reviewing.pixels import frame_png, made, mask_png
+from usvit.reviewing.pixels import frame_png, is_ready, made, mask_png
 from usvit.scoring import FAILURES, ScoringItem
 
 _PROCESSES = 2
-_MEMORY = 128 * 1024**2
+_MEMORY = 32 * 1024**2
 """Bytes of PNG files that are kept."""
 _LARGEST_MAP = 20_000_000
 _WHY = {"changed_since_scoring": "it is not the file with which the study began"}
 _TELL = "Tell the person who runs the study."
 
 
-class Pictures:
+class StudyPictures:
     """Encodes frames, masks and maps; a context manager that ends its processes. Threads may share it.
 
     Args:
@@ -47,6 +48,19 @@ class Pictures:
     def __exit__(self, *_: object) -> None:
         for one in self._all:
             one.close()
+
+    def start(self) -> None:
+        """Start the processes before the first picture is asked for; return at once."""
+
+        def import_all() -> None:
+            with (
+                contextlib.suppress(UsvitError, LimitReached),
+                self._process() as process,
+            ):  # it is told when it is used
+                process.call(is_ready)
+
+        for _ in self._all:
+            threading.Thread(target=import_all, daemon=True).start()
 
     def frame(self, image: sqlite3.Row, number: int) -> bytes:
         """Return a frame of a row of ``images`` as PNG.

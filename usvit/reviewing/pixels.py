@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 from pydicom.dataset import Dataset
-from scipy import ndimage
 
 from usvit.data.io import BadImage, UInt8, read_masks
 from usvit.data.transforms import cropped
@@ -39,11 +38,17 @@ def look_at(item: ScoringItem, crop: str) -> ImageFacts:
             height=pixels.shape[0],
             spacing_mm=facts.pixel_spacing_mm,
             frame_ms=None if header is None else _frame_ms(header),
+            is_dicom=header is not None,
             box=opened.region(crop),
             side=facts.side(item.frame or 0),
             patient=facts.patient,
             exam=facts.study,
         )
+
+
+def is_ready() -> bool:
+    """Return True, when this module has been imported."""
+    return True
 
 
 def made(function: Callable[..., bytes], *arguments: Any) -> bytes | BadImage:
@@ -75,6 +80,8 @@ def mask_png(item: ScoringItem, file_sha256: str, crop: str, masks: Sequence[Pat
     whole: UInt8 = _view(item, file_sha256)(item.frame or 0, "whole")
     assert _open is not None
     mask = cropped(read_masks([*masks], whole.shape[:2]), _open[2].tissue, crop)
+    from scipy import ndimage  # takes half a second, which the first image need not wait for
+
     edge = ndimage.binary_dilation(mask, iterations=2) & ~mask
     return _png(edge[:, :, None] * np.array(_OUTLINE, dtype=np.uint8))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from usvit.arguments import checked_arguments
 from usvit.records import fitting
-from usvit.reviewing.answers import FILE, Answers
+from usvit.reviewing.answers import FILE, StudyAnswers
 from usvit.reviewing.reader_desk import ReaderDesk
 from usvit.reviewing.records import ReaderProgress, ReviewRecord
 from usvit.reviewing.settings import load_review
@@ -30,7 +30,7 @@ def review_status(study: str | Path) -> ReviewRecord:
     """
     settings = load_review(study)
     assert settings.out is not None
-    answers = Answers(settings.out, settings)
+    answers = StudyAnswers(settings.out, settings)
     try:
         with fitting(settings.out / FILE):
             return progress_of(answers)
@@ -38,7 +38,7 @@ def review_status(study: str | Path) -> ReviewRecord:
         answers.close()
 
 
-def progress_of(answers: Answers) -> ReviewRecord:
+def progress_of(answers: StudyAnswers) -> ReviewRecord:
     """Return the progress of an open study."""
     settings = answers.settings
     counts = answers.rows("SELECT (SELECT COUNT(*) FROM cases) AS cases, (SELECT COUNT(*) FROM images) AS images")[0]
@@ -52,7 +52,7 @@ def progress_of(answers: Answers) -> ReviewRecord:
     )
 
 
-def _of_reader(answers: Answers, name: str) -> ReaderProgress:
+def _of_reader(answers: StudyAnswers, name: str) -> ReaderProgress:
     desk = ReaderDesk(answers, name)
     mean = "SELECT AVG(seconds) AS mean FROM readings WHERE reader = ? AND answered_at IS NOT NULL"
     finished, opens_at = desk.where()

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from usvit.errors import UsvitError
-from usvit.reviewing.answers import Answers
+from usvit.reviewing.answers import StudyAnswers
 from usvit.reviewing.settings import QuestionSettings, Stage
 
 _STAGES = {"unaided": "Without the model", "aided": "With the model", "arbitration": "Arbitration"}
@@ -35,7 +35,7 @@ class ReaderDesk:
         reader: its name.
     """
 
-    def __init__(self, answers: Answers, reader: str):
+    def __init__(self, answers: StudyAnswers, reader: str):
         self._answers, self.reader = answers, reader
         self._settings = answers.settings
         self._is_arbiter = reader == answers.settings.arbiter
@@ -178,7 +178,7 @@ class ReaderDesk:
         return self._kept[1]
 
     @staticmethod
-    def disputed(answers: Answers) -> set[int]:
+    def disputed(answers: StudyAnswers) -> set[int]:
         """Return the cases that all readers have read and to which they gave different answers to a choice."""
         chosen = [one.name for one in answers.settings.asked("unaided") if one.choices]
         rows = answers.rows(
@@ -281,7 +281,7 @@ class ReaderDesk:
             "id": row["id"],
             "number": 1 + next(at for at, one in enumerate(rows) if one["id"] == row["id"]),
             "stage": stage,
-            "stage_label": _STAGES[stage],
+            "stage_label": _STAGES[stage] if self._settings.source.has_model or stage != "unaided" else "Reading",
             "training": bool(row["training"]),
             "phase": "feedback" if feedback else "answer",
             "images": [

@@ -2,13 +2,13 @@
 
 import json
 import logging
-import os
+import shlex
 import socket
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-import uvicorn
 from pydantic import Field, model_validator
 
 from usvit.config.fields import Option
@@ -17,17 +17,16 @@ from usvit.config.sections import Section
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder
 from usvit.progress import Progress, shown_progress
-from usvit.reviewing.answers import FILE, Answers, file_stamp, refuse_unknown_truths
-from usvit.reviewing.pictures import Pictures
+from usvit.reviewing.answers import FILE, StudyAnswers, file_stamp, refuse_unknown_truths
+from usvit.reviewing.listening import HERE, listening_socket, origin_of, server_of
+from usvit.reviewing.pictures import StudyPictures
 from usvit.reviewing.server import ReviewServer
 from usvit.reviewing.settings import ReviewSettings, load_review
-from usvit.reviewing.sources import find_cases
 from usvit.scoring import Readers, ReadSettings, ScoringItem, file_sha256_of
 from usvit.wording import plural
 
 logger = logging.getLogger(__name__)
 _FILES = (FILE, f"{FILE}-wal", f"{FILE}-shm", "export")
-_HERE = ("127.0.0.1", "localhost", "::1")
 
 
 class ServeSettings(Section):
@@ -50,7 +49,7 @@ class ServeSettings(Section):
     def _safe(self) -> "ServeSettings":
         if (self.certificate is None) != (self.private_key is None):
             raise ValueError("certificate and private_key belong together: give both")
-        if self.host not in _HERE and self.certificate is None:
+        if self.host not in HERE and self.certificate is None:
             raise ValueError(
                 f"host {self.host} serves the cases to other machines, which needs HTTPS: give certificate and "
                 "private_key"
@@ -82,33 +81,58 @@ def review(study: str | Path, settings: ServeSettings, *, progress: Progress | N
         >>> import usvit
         >>> usvit.review("study.yaml", port=8750)  # doctest: +SKIP
     """
-    plan = load_review(study)
+
+    def announce(server: ReviewServer) -> None:
+        server.export_command = f"usvit review export {shlex.quote(str(study))}"
+        print(f"{server.answers.settings.title}: open {server.host_link} (this link works once)", flush=True)
+        place = server.answers.database.path
+        print(f"Answers: {place}. End with Ctrl-C; every answer is saved at once.", flush=True)
+        if settings.browser:
+            webbrowser.open(server.host_link)
+
+    serve_study(load_review(study), settings, shown_progress(progress), announce)
+
+
+def serve_study(
+    plan: ReviewSettings, settings: ServeSettings, progress: Progress, announce: Callable[[ReviewServer], None]
+) -> None:
+    """Serve a study until SIGINT or SIGTERM, and call ``announce`` when it is ready.
+
+    Raises:
+        UsvitError: see ``review``.
+    """
     assert plan.out is not None
-    with OutputFolder(plan.out, "a review", files=_FILES).opened(private=True, verb="serving"):
-        listening = _listening(settings)
-        answers = open_study(plan, shown_progress(progress))
+    folder = OutputFolder(plan.out, "a review", files=_FILES)
+    with (
+        folder.opened(private=True, verb="serving"),
+        listening_socket(settings.host, settings.port) as listening,
+        StudyPictures(plan.source.crop) as pictures,
+    ):
+        pictures.start()
+        answers = open_study(plan, progress)
         try:
-            with listening, Pictures(plan.source.crop) as pictures:
-                _serve(answers, pictures, listening, settings)
+            _serve(answers, pictures, listening, settings, announce)
         finally:
             answers.close()
 
 
-def open_study(settings: ReviewSettings, progress: Progress) -> Answers:
+def open_study(settings: ReviewSettings, progress: Progress) -> StudyAnswers:
     """Begin a study, or open one that has begun, and check that its images are those with which it began.
 
     Raises:
         UsvitError: see ``review``.
     """
     assert settings.out is not None
-    if Answers.has_begun(settings.out):
-        answers = Answers(settings.out, settings)
+    if StudyAnswers.has_begun(settings.out):
+        answers = StudyAnswers(settings.out, settings)
         try:
             _refuse_changed_images(answers, progress)
         except BaseException:
             answers.close()
             raise
         return answers
+    from usvit.reviewing.sources import find_cases  # imports PyTorch, which a study that goes on does not need
+
     n = settings.source.cases
     found = find_cases(settings.source, None if n is None else n + settings.training, settings.seed, progress)
     if len(found.cases) - settings.training < max(1, settings.repeats):
@@ -117,10 +141,10 @@ def open_study(settings: ReviewSettings, progress: Progress) -> Answers:
             f"{settings.repeats} that are read twice."
         )
     refuse_unknown_truths(found, settings)
-    return Answers.begin(settings.out, settings, found)
+    return StudyAnswers.begin(settings.out, settings, found)
 
 
-def _refuse_changed_images(answers: Answers, progress: Progress) -> None:
+def _refuse_changed_images(answers: StudyAnswers, progress: Progress) -> None:
     """Read the files again whose size or time is not that of the beginning, and compare them."""
     rows = [row for row in answers.rows("SELECT * FROM images") if file_stamp(row["item"]) != row["stamp"]]
     items = [
@@ -143,53 +167,16 @@ def _refuse_changed_images(answers: Answers, progress: Progress) -> None:
         )
 
 
-def _listening(settings: ServeSettings) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        if os.name == "posix":  # elsewhere, it lets two processes listen at one port
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(128)
-    except OSError as error:
-        raise UsvitError(
-            f"The page cannot be served at {settings.host}:{settings.port}: {os.strerror(error.errno or 0)}. Choose "
-            "another with --port or --host."
-        ) from error
-    return listening
-
-
-def _serve(answers: Answers, pictures: Pictures, listening: socket.socket, settings: ServeSettings) -> None:
-    port = listening.getsockname()[1]
-    scheme = "http" if settings.certificate is None else "https"
-    host = settings.name or settings.host
-
-    def origin(name: str) -> str:
-        return f"{scheme}://[{name}]:{port}" if ":" in name else f"{scheme}://{name}:{port}"
-
-    server = ReviewServer(answers, pictures, origin(host), also=tuple(origin(name) for name in _HERE))
-    config = uvicorn.Config(
-        server.app,
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=512,
-        timeout_graceful_shutdown=3,
-        ssl_certfile=settings.certificate,
-        ssl_keyfile=settings.private_key,
-    )
-    try:
-        config.load()
-    except OSError as error:  # ssl.SSLError is one
-        raise UsvitError(
-            f"The certificate {settings.certificate} and the key {settings.private_key} cannot be used: {error}."
-        ) from error
-    print(f"{answers.settings.title}: open {server.host_link} (this link works once)", flush=True)
-    print(f"Answers: {answers.database.path}. End with Ctrl-C; every answer is saved at once.", flush=True)
-    if settings.browser:
-        webbrowser.open(server.host_link)
-    uvicorn.Server(config).run(sockets=[listening])
+def _serve(
+    answers: StudyAnswers,
+    pictures: StudyPictures,
+    listening: socket.socket,
+    settings: ServeSettings,
+    announce: Callable[[ReviewServer], None],
+) -> None:
+    https = settings.certificate is not None
+    announced, *also = (origin_of(name, listening, https=https) for name in (settings.name or settings.host, *HERE))
+    server = ReviewServer(answers, pictures, announced, also=tuple(also))
+    running = server_of(server.app, certificate=settings.certificate, private_key=settings.private_key)
+    announce(server)
+    running.run(sockets=[listening])

@@ -49,7 +49,7 @@ def _choice(given: Any) -> Any:
     return {"value": str(given)} if isinstance(given, str | int | float) and not isinstance(given, bool) else given
 
 
-class ChoiceSettings(Section):
+class AnswerChoice(Section):
     """One answer that can be chosen."""
 
     value: Annotated[str, Field(min_length=1, max_length=100)]
@@ -72,7 +72,7 @@ class QuestionSettings(Section):
     category, 0 to 6 with 4a, 4b and 4c; ``text``: free text; ``point`` and ``box``: a place in an image."""
     required: bool = True
     """Whether a case can be finished only with an answer."""
-    choices: tuple[Annotated[ChoiceSettings, BeforeValidator(_choice)], ...] = ()
+    choices: tuple[Annotated[AnswerChoice, BeforeValidator(_choice)], ...] = ()
     """``choice``: the answers, as words or with ``value`` and ``label``."""
     multiple: bool = False
     """``choice``: several answers can be chosen."""
@@ -90,7 +90,7 @@ class QuestionSettings(Section):
         if self.name in RESERVED:
             raise ValueError(f"'{self.name}' is a column of the exported tables: give the question another name")
         if self.kind == "birads":
-            object.__setattr__(self, "choices", tuple(ChoiceSettings(value=one) for one in BIRADS))
+            object.__setattr__(self, "choices", tuple(AnswerChoice(value=one) for one in BIRADS))
         if self.kind == "choice" and len(self.choices) < 2:
             raise ValueError(f"the question {self.name} has {len(self.choices)} answers: give at least two in choices")
         if twice := _twice(one.value for one in self.choices):
@@ -128,8 +128,9 @@ class SourceSettings(Section):
     """``run``: the folder that ``usvit explain`` wrote, whose pictures the aided stage shows."""
     positive: str | None = None
     """The positive class. (default: that of the run or of the data set, or ``malignant``)"""
-    unit: Literal["image", "exam", "patient"] = "image"
-    """What a case is; the images of an exam or patient are shown side by side."""
+    unit: Literal["image", "lesion", "exam", "patient"] = "image"
+    """What a case is; the images of a lesion, exam or patient are shown side by side. Images of a folder do not name
+    lesions."""
     cases: Annotated[int, Field(ge=1)] | None = None
     """Number of cases, drawn at random. (default: all)"""
     crop: Literal["tissue", "whole"] = "tissue"

@@ -15,7 +15,7 @@ from usvit.explaining import CaseImages, open_source
 from usvit.progress import Progress, task
 from usvit.pseudonyms import Pseudonyms, default_key_path
 from usvit.records import ExplainRecord, RunRecord, load_record
-from usvit.reviewing.cases import FoundCases, FoundImage, ImageFacts, ReviewCase, ReviewImage
+from usvit.reviewing.cases import FoundCases, FoundImage, ImageFacts, ReviewImage, StudyCase
 from usvit.reviewing.pixels import look_at
 from usvit.reviewing.settings import SourceSettings
 from usvit.scoring import Readers, ReadSettings, ScoringItem, WorkerFailure, discover, read_scores
@@ -23,6 +23,7 @@ from usvit.wording import plural
 
 logger = logging.getLogger(__name__)
 _POSITIVE = "malignant"
+_UNIT_COLUMNS = {"lesion": "lesion_id", "exam": "exam_id", "patient": "patient_id"}
 
 
 def find_cases(source: SourceSettings, n_cases: int | None, seed: int, progress: Progress) -> FoundCases:
@@ -69,6 +70,12 @@ def find_cases(source: SourceSettings, n_cases: int | None, seed: int, progress:
                     "Restore the file, or leave the image out of the source."
                 )
             facts[number] = seen
+    bare = sum(one.is_dicom and one.box is None for one in facts.values())
+    if bare and source.crop == "tissue":
+        logger.warning(
+            f"{plural(bare, 'DICOM image')} of {len(facts)} do not describe their tissue region and are shown whole: "
+            "look for names that are burned in ('usvit data audit') before others read them."
+        )
     scores = None if source.scores is None else read_scores(source.scores)
     found = [_case(name, [ReviewImage(images[k], facts[k]) for k in cases[name]]) for name in chosen]
     return FoundCases(found, positive, None if scores is None else scores.threshold, model)
@@ -77,7 +84,7 @@ def find_cases(source: SourceSettings, n_cases: int | None, seed: int, progress:
 def _unit_of(image: FoundImage, unit: str, facts: ImageFacts | None) -> str:
     if unit == "image":
         return f"{image.dataset}/{image.name}" if image.dataset else image.name
-    name = image.unit or (None if facts is None else facts.exam if unit == "exam" else facts.patient)
+    name = image.unit or (None if facts is None else {"exam": facts.exam, "patient": facts.patient}.get(unit))
     if not name:
         raise UsvitError(
             f"The image {image.name} does not say to which {unit} it belongs. Use source.unit: image, or leave it out."
@@ -91,13 +98,13 @@ def _drawn(names: list[str], n: int | None, seed: int) -> list[str]:
     return [names[k] for k in np.random.default_rng([seed, 0]).permutation(len(names))[:n]]
 
 
-def _case(name: str, images: list[ReviewImage]) -> ReviewCase:
+def _case(name: str, images: list[ReviewImage]) -> StudyCase:
     truths = {one.found.truth for one in images} - {""}
     if len(truths) > 1:
         raise UsvitError(f"The case {name} has images of several reference classes: {', '.join(sorted(truths))}.")
     scores = [one.found.score for one in images if one.found.score is not None]
     decisions = {one.found.decision for one in images}
-    return ReviewCase(
+    return StudyCase(
         name=name,
         patient=images[0].found.patient or images[0].facts.patient or name,
         images=tuple(images),
@@ -136,7 +143,6 @@ def _of_run(run: Path, source: SourceSettings, progress: Progress) -> Iterator[F
     found = open_source(run)
     images = CaseImages(found, roots_from(source.data_root), progress)
     positive, maps = source.positive or _positive_of(run), _maps(source.maps)
-    unit = {"image": None, "exam": "exam_id", "patient": "patient_id"}[source.unit]
     for case in found.cases:
         places, row = images.places[case.dataset], case.row
         if positive not in case.probabilities:
@@ -149,7 +155,7 @@ def _of_run(run: Path, source: SourceSettings, progress: Progress) -> Iterator[F
             name=case.image_id,
             dataset=case.dataset,
             patient=case.group_id,
-            unit=None if unit is None else _text(row.get(unit)),
+            unit=_text(row.get(_UNIT_COLUMNS.get(source.unit, ""))),
             side=_text(row.get("side")),
             spacing_mm=_number(row.get("pixel_spacing_mm")),
             truth=case.label,
@@ -181,7 +187,6 @@ def _of_dataset(source: SourceSettings, progress: Progress) -> tuple[list[FoundI
     table = None if source.table is None else str(source.table)
     config = DataConfig(dataset=source.dataset or "", table=table, positive=source.positive)
     manifest = open_manifest(config, roots_from(source.data_root), progress)
-    unit = {"image": None, "exam": "exam_id", "patient": "patient_id"}[source.unit]
     found = []
     for row in manifest.usable.to_dict("records"):
         root = manifest.roots[row["dataset"]]
@@ -191,7 +196,7 @@ def _of_dataset(source: SourceSettings, progress: Progress) -> tuple[list[FoundI
                 name=row["image_id"],
                 dataset=row["dataset"],
                 patient=str(row["group_id"]),
-                unit=None if unit is None else _text(row.get(unit)),
+                unit=_text(row.get(_UNIT_COLUMNS.get(source.unit, ""))),
                 side=_text(row.get("side")),
                 spacing_mm=_number(row.get("pixel_spacing_mm")),
                 truth=str(row["label"]),
@@ -216,7 +221,7 @@ def _of_images(source: SourceSettings) -> tuple[list[FoundImage], str, str]:
                 item=item,
                 name=item.name,
                 patient=item.patient,
-                unit={"image": None, "exam": item.study, "patient": item.patient}[source.unit],
+                unit={"exam": item.study, "patient": item.patient}.get(source.unit),
                 side=item.side,
                 truth=truths.pop(item.name, ""),
                 score=scores.get(own),

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from .device import resolve_device as resolve_device
     from .device import seed_everything as seed_everything
     from .device import torch_threads as torch_threads
+    from .distillation import DistillationTask as DistillationTask
+    from .distillation import Teacher as Teacher
+    from .distillation import hard_distillation as hard_distillation
+    from .distillation import soft_distillation as soft_distillation
     from .distributed import World as World
     from .distributed import check_share as check_share
     from .distributed import full_state as full_state

@@ -100,6 +100,10 @@ def fit_logistic_head(
         )
     mean, std = x.mean(axis=0), x.std(axis=0)
     scale = std + _TINY if norm is None else np.sqrt(std**2 + norm.eps)
+    # Features behind a norm that scales them have a penalty on the weights that its output is multiplied with.
+    share = getattr(norm, "share", None)
+    if share is not None:
+        scale = scale / share.double().cpu().numpy()
     x = (x - mean) / scale
     values, axes = np.linalg.eigh(x @ x.T)  # x = axes sqrt(values) V^T
     kept = values > values[-1] * len(x) * np.finfo(np.float64).eps

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from usvit.config import build_config
 from usvit.errors import UsvitError
 from usvit.models import create_model, find_model, resolve_weights
+from usvit.models.architectures.frozen_features import EqualMaps
 from usvit.models.architectures.small import FLOOR
 from usvit.models.build import build_with_report
 
@@ -41,6 +42,49 @@ def test_features_are_the_means_of_each_map_over_image_and_lesion_at_each_size(i
     assert torch.allclose(features, torch.cat(expected, dim=1), atol=1e-5)
     assert features.shape == (2, model.num_features)
     assert torch.allclose(model(images), model.forward_head(features))
+
+
+@torch.no_grad()
+def test_spread_is_the_standard_deviation_over_image_and_lesion(images):
+    model = built("timm:test_resnet", STAGES | {"views": [1.0], "refinements": ["spread"]})[0].eval()
+    network, small = model.networks
+    p = small.features_and_mask(images)[1].sigmoid()[:, None]
+    maps = network.forward_intermediates(images, intermediates_only=True)
+    expected = []
+    for one in (*maps[-4:], maps[-1]):
+        w = F.adaptive_avg_pool2d(p, one.shape[-2:]) + FLOOR
+        w = (w / w.sum((2, 3), keepdim=True)).expand_as(one)
+        for weight in (torch.full_like(one, 1 / one[0, 0].numel()), w):
+            mean = (one * weight).sum((2, 3))
+            variance = (one.square() * weight).sum((2, 3)) - mean.square()
+            expected += [mean, variance.clamp(min=0).sqrt()]
+    assert torch.allclose(model.forward_features(images), torch.cat(expected, dim=1), atol=1e-3)
+
+
+@torch.no_grad()
+def test_mirrored_features_are_the_same_for_an_image_and_its_mirror_image(images):
+    one, mirrored = (built("timm:test_resnet", STAGES | {"refinements": more})[0].eval() for more in ([], ["mirror"]))
+    mirrored.load_state_dict(one.state_dict())
+    expected = (one.forward_features(images) + one.forward_features(images.flip(-1))) / 2
+    assert torch.allclose(mirrored.forward_features(images), expected, atol=1e-6)
+    assert torch.allclose(mirrored(images), mirrored(images.flip(-1)), atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_root_keeps_the_sign(images):
+    one, root = (built("timm:test_vit", STAGES | {"refinements": more})[0].eval() for more in ([], ["root"]))
+    root.load_state_dict(one.state_dict())
+    features, of_root = one.forward_features(images), root.forward_features(images)
+    assert (features < 0).any() and torch.allclose(of_root * of_root.abs(), features, atol=1e-6)
+
+
+@torch.no_grad()
+def test_equal_maps_have_the_same_variance_before_the_classifier():
+    norm = EqualMaps([2, 50, 10])
+    x = torch.randn(4000, 62, generator=torch.Generator().manual_seed(1)) * 7 + 3
+    norm(x)  # updates the statistics
+    variances = [part.var(0).sum().item() for part in norm.train()(x).split([2, 50, 10], dim=1)]
+    assert variances == pytest.approx([62 / 3] * 3, rel=1e-3)
 
 
 @torch.no_grad()
@@ -87,6 +131,7 @@ def test_weights_of_each_network_are_named_and_joined():
     [
         ({"features": "last"}, r"model\.tune is full: set model\.tune=head"),
         ({"lesion": True}, r"set model\.features to last or stages"),
+        ({"refinements": ["root"]}, r"model\.refinements.* set model\.features to last or stages"),
         ({"views": [0.5]}, r"set model\.features to last or stages"),
         ({"name": "resnet50+vgg16"}, r"set model\.features to last or stages"),
     ],

@@ -38,6 +38,7 @@ def test_a_dry_run_lists_the_runs_and_makes_none(usvit, tmp_path, monkeypatch):
         (("gheflati2022_table1", "--address", "auto"), "--engine ray"),
         (("gheflati2022_table1", "--scale", "small"), "Known: paper, tiny"),
         (("gheflati2022_table1", "--paper", "gheflati2022"), "'usvit study list' and 'usvit study all'"),
+        (("gheflati2022_table1", "--hours"), "'usvit study list'"),
         (("list", "--paper", "gheflati2021"), "Nearest: gheflati2022"),
     ],
 )
@@ -48,8 +49,10 @@ def test_a_users_mistake_is_one_paragraph_and_exit_2(usvit, tmp_path, monkeypatc
     assert not (tmp_path / "studies").exists()
 
 
-def test_the_list_shows_each_table_with_its_estimated_time(usvit):
-    answer = usvit("study", "list", "--paper", "gheflati2022")
+def test_the_list_shows_each_table_and_with_hours_its_estimated_time(usvit):
+    quick = usvit("study", "list", "--paper", "gheflati2022")
+    assert quick.code == 0 and quick.out.splitlines()[0].endswith("rows")
+    answer = usvit("study", "list", "--paper", "gheflati2022", "--hours")
     assert answer.code == 0
     header, *lines = answer.out.splitlines()
     assert header.split("  ")[0] == "study" and header.endswith("H200-hours (estimate)")
@@ -57,8 +60,9 @@ def test_the_list_shows_each_table_with_its_estimated_time(usvit):
         "gheflati2022_by_image",
         *(f"gheflati2022_table{number}" for number in (1, 2, 3, 4)),
     ]
-    found = json.loads(usvit("study", "list", "--paper", "gheflati2022", "--json").out)
+    found = json.loads(usvit("study", "list", "--paper", "gheflati2022", "--hours", "--json").out)
     assert [one["table"] for one in found] == ["Tables I and II", "Table I", "Table II", "Table III", "Table IV"]
+    assert [one["n_rows"] for one in found] == [int(line.split()[-1]) for line in quick.out.splitlines()[1:]]
     assert [one["n_runs"] for one in found] == [18, 4, 5, 5, 6] and all(0 < one["h200_hours"] < 1 for one in found)
 
 

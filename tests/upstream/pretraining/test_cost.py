@@ -11,10 +11,10 @@ from tests.upstream.pretraining.test_tokenizer import tiny
 from tests.upstream.pretraining.toy import plan, tiny_vit
 from usvit.models.complexity import Cost, count
 from usvit.models.zoo import find_model
+from usvit.training import Teacher
 from usvit.upstream.pretraining import mae, masked_patch, supervised
 from usvit.upstream.pretraining.block_masks import block_masks
 from usvit.upstream.pretraining.distill import Distill
-from usvit.upstream.pretraining.teacher import Teacher
 
 PATCHES, PIXELS, WIDTH = 16, 3 * 8 * 8, 16
 STEM = PATCHES * PIXELS * WIDTH

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from usvit.documents import Drawn, Table, TableRow, terminal_text
+from usvit.documents import Column, Drawn, Table, TableRow, terminal_text
 from usvit.upstream.records.study import StudyCorrelation
 from usvit.upstream.studies.document import study_document, write_pages
 
@@ -13,6 +13,10 @@ HOSTILE = '<script>alert(1)</script> & "quotes" | pipes | 100% $x_1$ {braces} \\
 
 def results(record) -> Table:
     return study_document(record).sections[0].blocks[0]
+
+
+def heads(record) -> list[str]:
+    return [column.title if isinstance(column, Column) else column for column in results(record).columns]
 
 
 def lead(record) -> list[str]:
@@ -160,3 +164,15 @@ def test_groups_and_notes_of_rows_are_shown(finished, tmp_path):
     assert lines[0] == TableRow(("BUSI",), "group") and [line.kind for line in lines[1:]] == ["row", "row"]
     html = write_pages(tmp_path, record).read_text()
     assert html.count("An erratum.") == 2 and html.count(">BUSI</th>") == 1, "a heading stands once"
+
+
+def test_what_the_weights_were_trained_on_is_a_column_where_rows_differ(finished):
+    head = "Weights trained on"
+    assert head not in heads(finished.record)
+    first, *others = finished.record.table
+    rows = [first.model_copy(update={"trained_on": "phantom"}), *others]
+    rows[-1] = rows[-1].model_copy(update={"trained_on": "nothing (random weights)"})
+    table = results(finished.record.model_copy(update={"table": rows}))
+    place = heads(finished.record.model_copy(update={"table": rows})).index(head)
+    shown = [row[place] for row in table.rows if isinstance(row, tuple)]
+    assert shown[0] == "phantom" and shown[-1] == "nothing (random weights)"

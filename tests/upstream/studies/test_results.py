@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from tests.records.contents import content
+from usvit.records import WeightsRecord
 from usvit.upstream.records.training import TransferRecord
 from usvit.upstream.studies.kinds import check_figure
 from usvit.upstream.studies.metric_names import title_of
-from usvit.upstream.studies.results import figure_of
+from usvit.upstream.studies.results import figure_of, trained_on
 
 
 def line(name, value):
@@ -81,3 +82,30 @@ def test_three_classifiers_have_no_single_disagreement():
     share = [[0.0] * 4] * 4
     found = figure_of("test", record_of([0.1, 0.2, 0.3], share), "disagreement")
     assert found.value is None and "3 results" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ({"source": "scratch"}, "nothing (random weights)"),
+        (
+            {"source": "package", "pretrained_by": "Tan 2019, photographs"},
+            "Tan 2019, photographs; its images are not on record",
+        ),
+        ({"source": "file", "name": "x.safetensors"}, "not known; its images are not on record"),
+        (
+            {
+                "source": "run",
+                "pretrained_by": "Tan 2019, photographs",
+                "lineage": [
+                    {"source": {"name": "phantom", "images": 4000, "classes": 3}},
+                    {"source": {"name": "fractals", "images": 900, "classes": 9}},
+                ],
+            },
+            "phantom (4,000 images); fractals (900 images); Tan 2019, photographs",
+        ),
+        ({}, None),
+    ],
+)
+def test_what_weights_were_trained_on_is_what_their_record_states(weights, said):
+    assert trained_on(WeightsRecord.model_validate(weights)) == said

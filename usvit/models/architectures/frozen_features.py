@@ -3,7 +3,7 @@
 This is what ``usvit_small_multi`` does with its own layers, for any network of timm. Each view is the image at another
 size. Of each view and network the head sees the last map and, with ``stages``, earlier ones; each as the mean over the
 image and, with ``lesion``, as the mean weighted with the mask that ``usvit_small`` predicts. That network was trained
-on phantoms alone, so that no mask and no image of a tested patient is behind it.
+on phantoms alone, so that no mask and no image of a tested patient is behind it. ``refinements`` can be added.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from timm.models import register_model
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from usvit.config import Refinement
 from usvit.errors import UsvitError
 from usvit.models.architectures.small import lesion_weighted
 
@@ -34,6 +35,10 @@ class FrozenFeatures(nn.Module):
         views: Sides of the views as shares of S, in (0, 1].
         stages: Whether the head sees earlier maps beside the last one.
         lesion: Whether it sees each map also weighted with the mask of the lesion.
+        refinements: ``spread``: it sees the standard deviation over the image (the lesion) beside each mean.
+            ``mirror``: the features are the mean of those of the image and of its mirror image. ``root``: their root
+            with their sign, which makes long tails short. ``equal_maps``: the standardised features of each map are
+            divided by the root of their number, so that a penalty on the classifier lets each map count alike.
         num_classes: K; with 0 there is no classifier.
 
     Raises:
@@ -50,10 +55,11 @@ class FrozenFeatures(nn.Module):
         views: Sequence[float] = (1.0,),
         stages: bool = False,
         lesion: bool = False,
+        refinements: Sequence[Refinement] = (),
         num_classes: int = 1000,
     ):
         super().__init__()
-        self.views, self.stages, self.lesion = tuple(views), stages, lesion
+        self.views, self.stages, self.lesion, self.refinements = tuple(views), stages, lesion, tuple(refinements)
         self.pretrained_cfg = {"architecture": "usvit_frozen_features", "classifier": "fc"}
         names = [*networks, *([("usvit_small", {})] if lesion else [])]
         self.networks = nn.ModuleList(_create(name, options, image_size, len(views) > 1) for name, options in names)
@@ -65,9 +71,11 @@ class FrozenFeatures(nn.Module):
         ]
         with torch.no_grad():
             self.eval()
-            width = self.forward_features(torch.zeros(1, 3, image_size, image_size)).shape[1]
-        self.num_features = width
-        self.hidden = nn.BatchNorm1d(width, affine=False)
+            widths = [one.shape[1] for one in self._summaries(torch.zeros(1, 3, image_size, image_size))]
+        self.num_features = sum(widths)
+        self.hidden = (
+            EqualMaps(widths) if "equal_maps" in refinements else nn.BatchNorm1d(self.num_features, affine=False)
+        )
         self.reset_classifier(num_classes)
         self.train()
 
@@ -93,6 +101,13 @@ class FrozenFeatures(nn.Module):
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Map (B, 3, S, S) to (B, F): for each view and network, the mean of each map over the image and the lesion."""
+        features = torch.cat(self._summaries(x), dim=1)
+        if "mirror" in self.refinements:
+            features = (features + torch.cat(self._summaries(x.flip(-1)), dim=1)) / 2
+        return features.sign() * features.abs().sqrt() if "root" in self.refinements else features
+
+    def _summaries(self, x: Tensor) -> list[Tensor]:
+        """Map (B, 3, S, S) to the summaries (B, C) of each map."""
         parts = []
         for share in self.views:
             size = [max(_MULTIPLE, round(side * share / _MULTIPLE) * _MULTIPLE) for side in x.shape[-2:]]
@@ -103,7 +118,7 @@ class FrozenFeatures(nn.Module):
                 mask = small.features_and_mask(self._input(view, len(self.networks) - 1))[1]
             for index, network in enumerate(self._backbones):
                 parts += self._pooled(network, self.levels[index], self._input(view, index), mask)
-        return torch.cat(parts, dim=1)
+        return parts
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Map the features, (B, F), to logits (B, K), or to the classifier's input, (B, F)."""
@@ -121,13 +136,40 @@ class FrozenFeatures(nn.Module):
         last, maps = network.forward_intermediates(view, indices=levels)
         parts = []
         for one in maps if self.stages else ():
-            parts += [one.mean((2, 3)), *([lesion_weighted(one, mask).mean((2, 3))] if mask is not None else [])]
-        parts.append(network.forward_head(last, pre_logits=True).flatten(1))
+            parts += self._of_map(one, one.mean((2, 3)), mask)
+        # A transformer's last output is no map of channels first: its last block is.
+        is_map = last.ndim == 4 and last.shape[-1] == maps[-1].shape[-1] and last.shape[-2] == maps[-1].shape[-2]
+        return parts + self._of_map(last if is_map else maps[-1], network.forward_head(last, pre_logits=True), mask)
+
+    def _of_map(self, one: Tensor, whole: Tensor, mask: Tensor | None) -> list[Tensor]:
+        """Return the summary ``whole`` of a map, its mean over the lesion, and after each the standard deviation."""
+        parts = [whole.flatten(1)]
+        if "spread" in self.refinements:
+            parts.append(one.std((2, 3), correction=0))
         if mask is not None:
-            # A transformer's last output is no map of channels first: its last block is.
-            is_map = last.ndim == 4 and last.shape[-1] == maps[-1].shape[-1] and last.shape[-2] == maps[-1].shape[-2]
-            parts.append(lesion_weighted(last if is_map else maps[-1], mask).mean((2, 3)))
+            mean = lesion_weighted(one, mask).mean((2, 3))
+            parts.append(mean)
+            if "spread" in self.refinements:
+                parts.append(lesion_weighted((one - mean[..., None, None]).square(), mask).mean((2, 3)).sqrt())
         return parts
+
+
+class EqualMaps(nn.BatchNorm1d):
+    """Standardisation of the features of several maps, after which each map has the same total variance.
+
+    Args:
+        widths: Number of features of each map. The mean variance of all features is 1.
+    """
+
+    share: Tensor
+
+    def __init__(self, widths: Sequence[int]):
+        super().__init__(sum(widths), affine=False)
+        share = torch.cat([torch.full((width,), width**-0.5) for width in widths])
+        self.register_buffer("share", share / share.square().mean().sqrt())
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) * self.share
 
 
 def _create(name: str, options: Mapping[str, Any], image_size: int, several: bool) -> nn.Module:

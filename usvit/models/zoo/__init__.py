@@ -129,6 +129,7 @@ def _on_features(name: str, vit: Mapping[str, Any] | None, features: Mapping[str
         "views": tuple(features["views"]),
         "stages": features["features"] == "stages",
         "lesion": features["lesion"],
+        "refinements": tuple(features.get("refinements", ())),
     }
     family: Family = "cnn" if all(one.family == "cnn" for one in backbones) else "hierarchical"
     parts = (*backbones, *([ZOO["usvit_small"]] if features["lesion"] else []))

@@ -31,7 +31,7 @@ class _ServeByDefault(TyperGroup):
 
 app = typer.Typer(
     cls=_ServeByDefault,
-    help="Read cases in a browser, blinded or with the model, as a reader study. 'usvit review STUDY' serves it.",
+    help="Read cases in a browser, blinded or with the model, as a reader study.\n\n'usvit review STUDY' serves it.",
     no_args_is_help=True,
 )
 

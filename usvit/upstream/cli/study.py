@@ -31,6 +31,9 @@ def study(
     paper: Annotated[
         str | None, typer.Option(help="With list and all: only the studies of this paper.", metavar="PAPER")
     ] = None,
+    hours: Annotated[
+        bool, typer.Option("--hours", help="With list: also plan the runs of each study and estimate their time.")
+    ] = False,
     settings: StudySettings,
     data_root: o.DataRoot = None,
     set_: o.Set = None,
@@ -50,8 +53,10 @@ def study(
     from usvit.upstream.studies import run_study, select_studies
 
     if names == ["list"]:
-        _list(paper, json_)
+        _list(paper, hours, json_)
         return
+    if hours:
+        raise UsvitError("--hours belongs to 'usvit study list'.")
     if names == ["all"]:
         names = select_studies(paper)
     elif paper is not None:
@@ -98,16 +103,17 @@ def _print(outcome: "StudyOutcome", dry_run: bool, json_: bool) -> None:
         print(f"{outcome.record.title}\n{text}\n\npage: {outcome.page}")
 
 
-def _list(paper: str | None, json_: bool) -> None:
+def _list(paper: str | None, hours: bool, json_: bool) -> None:
     from usvit.documents import Table, numbers, terminal_text
     from usvit.upstream.studies import list_studies
 
-    found = list_studies(paper)
+    found = list_studies(paper, with_hours=hours)
     if json_:
         print(json.dumps([dataclasses.asdict(one) for one in found], indent=2, ensure_ascii=False))
         return
-    rows = [(one.name, one.table, one.n_rows, one.n_runs, _hours(one.h200_hours)) for one in found]
-    table = Table("Studies", ["study", "table", *numbers("rows", "runs", "H200-hours (estimate)")], rows)
+    columns = ["rows", "runs", "H200-hours (estimate)"][: 3 if hours else 1]
+    rows = [(one.name, one.table or one.title, one.n_rows, one.n_runs, _hours(one.h200_hours)) for one in found]
+    table = Table("Studies", ["study", "table", *numbers(*columns)], [row[: 2 + len(columns)] for row in rows])
     print(terminal_text([table]))
 
 

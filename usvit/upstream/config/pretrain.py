@@ -6,7 +6,15 @@ from pydantic import Field, model_validator
 
 from usvit.config.fields import Option, TextOrPath
 from usvit.config.run import Training
-from usvit.config.sections import AugmentPolicy, EarlyStoppingConfig, LossConfig, ModelConfig, Section, TrainConfig
+from usvit.config.sections import (
+    AugmentPolicy,
+    DistillConfig,
+    EarlyStoppingConfig,
+    LossConfig,
+    ModelConfig,
+    Section,
+    TrainConfig,
+)
 from usvit.config.views import HOST_POLICIES, MixConfig, Share, ViewsConfig
 
 Objective = Literal["supervised", "mae", "beit", "tokenizer", "masked_patch", "grafit", "dino", "signs"]
@@ -75,21 +83,15 @@ class SourceConfig(Section):
         return self
 
 
-class DistillConfig(Section):
+class UpstreamDistillConfig(DistillConfig):
     """Distillation from a teacher (thesis, section 3.3; DeiT)."""
 
-    kind: Literal["none", "soft", "hard", "token"] = "none"
-    """``soft`` (eq. 3.2), ``hard`` (eq. 3.3), or ``token``: hard, with a distillation token that has its own head."""
     teacher: str = "timm:regnety_160"
     """Name of the teacher, as for ``usvit models info``."""
     weights: str = "hub"
     """Weights of the teacher, as for ``model.weights``."""
     image_size: Annotated[int, Field(ge=32, le=2048)] | None = None
     """Side of the teacher's input in pixels; null: the student's."""
-    temperature: Annotated[float, Field(gt=0)] = 3.0
-    """Temperature tau of the soft distillation."""
-    balance: Share = 0.1
-    """Weight lambda of the Kullback-Leibler term of the soft distillation."""
 
 
 class FlexiConfig(Section):
@@ -277,7 +279,7 @@ class PretrainConfig(Training):
     source: SourceConfig = SourceConfig()
     views: ViewsConfig = ViewsConfig()
     mix: MixConfig = MixConfig()
-    distill: DistillConfig = DistillConfig()
+    distill: UpstreamDistillConfig = UpstreamDistillConfig()
     flexi: FlexiConfig = FlexiConfig()
     mae: MaeConfig = MaeConfig()
     beit: BeitConfig = BeitConfig()

@@ -22,12 +22,12 @@ from usvit.data.splits import load_metadata
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
-from usvit.models import Cost, blank, forward_macs, only_fold
+from usvit.models import Cost, UpstreamModel, blank, forward_macs, only_fold
 from usvit.training import ON_HOST
 from usvit.upstream.pretraining.block_masks import block_masks
 from usvit.upstream.pretraining.counter_rng import new_weights
 from usvit.upstream.pretraining.patches import MaskedPredictionNetwork, MaskedPredictionTask, Tokens
-from usvit.upstream.pretraining.task import Inputs, PretrainingTask, TaskContext, UpstreamModel
+from usvit.upstream.pretraining.task import Inputs, PretrainingTask, TaskContext
 from usvit.upstream.pretraining.tokenizer import Tokenizer, load_tokenizer
 
 _DRAWN = 256

@@ -12,33 +12,10 @@ from torch import nn
 from usvit.data.loading import Batch
 from usvit.errors import UsvitError
 from usvit.models import ZOO, Cost, has_distillation_head
+from usvit.training import Teacher, hard_distillation, soft_distillation
 from usvit.upstream.pretraining import supervised
 from usvit.upstream.pretraining.task import TaskContext
-from usvit.upstream.pretraining.teacher import Teacher, make_teacher
-
-
-def soft_distillation(student: torch.Tensor, teacher: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Compute tau^2 KL between the two softmaxes at a temperature, summed over images: the second term of eq. 3.2.
-
-    The divergence is that of the student from the teacher, sum_c p_t log(p_t / p_s), as in Hinton et al. 2015 and in
-    the authors' code (which calls it ``kl_div(student, teacher)``, the order that eq. 3.2 prints). Unlike that code,
-    and like the equation, it is not divided by the number of classes.
-
-    Args:
-        student, teacher: (B, K) logits.
-        temperature: tau > 0.
-
-    Returns:
-        () float32, at least 0.
-    """
-    ours = nn.functional.log_softmax(student.float() / temperature, dim=1)
-    its = nn.functional.log_softmax(teacher.float() / temperature, dim=1)
-    return temperature**2 * nn.functional.kl_div(ours, its, reduction="sum", log_target=True)
-
-
-def hard_distillation(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-    """Compute () the cross-entropy with the teacher's decision argmax_c Z_t(c), summed over images (eq. 3.3)."""
-    return nn.functional.cross_entropy(student.float(), teacher.argmax(dim=1), reduction="sum")
+from usvit.upstream.pretraining.teacher import make_teacher
 
 
 class Distill(supervised.Supervised):
@@ -79,8 +56,8 @@ class Distill(supervised.Supervised):
         teacher = self.teacher(inputs)
         if self._distill.kind == "soft":
             balance, temperature = self._distill.balance, self._distill.temperature
-            return (1 - balance) * labels + balance * soft_distillation(of_teacher, teacher, temperature)
-        return 0.5 * labels + 0.5 * hard_distillation(of_teacher, teacher)
+            return (1 - balance) * labels + balance * soft_distillation(of_teacher, teacher, temperature).sum()
+        return 0.5 * labels + 0.5 * hard_distillation(of_teacher, teacher).sum()
 
 
 def make(context: TaskContext, network: nn.Module) -> Distill:

@@ -3,85 +3,26 @@
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError
 from usvit.models import (
     ModelSpec,
     Statistics,
+    UpstreamModel,
     Weights,
-    blank,
     build_model,
     check_classes,
     find_model,
     fold_folders,
-    forward_macs,
     input_statistics,
     load_head,
     resolve_weights,
 )
-from usvit.training import resolve_device
+from usvit.training import Teacher, resolve_device
 from usvit.upstream.config.pretrain import PretrainConfig
-from usvit.upstream.pretraining.task import UpstreamModel
 
 _HINT = "Choose a teacher that was trained on the same classes, in the same order (distill.teacher, distill.weights)."
-
-
-class Teacher:
-    """Frozen network that computes logits of the student's images.
-
-    It is not a module, so that it is neither trained nor saved with the student.
-
-    Args:
-        model: maps (B, 3, T, T) float to (B, K) logits; it is frozen here.
-        image_size: side T of its input in pixels.
-        mean, std: normalization of its input, per channel on the scale [0, 1].
-        student: mean and standard deviation with which the student's images are normalized.
-        device: device of the teacher.
-        bf16: whether to use bfloat16 autocast.
-        origin: the record of the network, or None.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        image_size: int,
-        mean: Statistics,
-        std: Statistics,
-        student: tuple[Statistics, Statistics],
-        device: torch.device,
-        bf16: bool = False,
-        origin: UpstreamModel | None = None,
-    ):
-        self.origin = origin
-        self.model = model.eval().requires_grad_(False).to(device)
-        self._image_size, self._bf16 = image_size, bf16
-        # (x * s + m - mean) / std, as one product and one sum per channel
-        ours = [torch.tensor(values, dtype=torch.float64) for values in (*student, mean, std)]
-        self._scale = (ours[1] / ours[3]).float().view(1, 3, 1, 1).to(device)
-        self._shift = ((ours[0] - ours[2]) / ours[3]).float().view(1, 3, 1, 1).to(device)
-
-    def macs(self) -> int:
-        """Count the multiply-accumulate operations of one image's forward pass."""
-        return forward_macs(self.model, blank(self._image_size))
-
-    @torch.no_grad()
-    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Map (B, 3, S, S) float, the student's input, to (B, K) float32 logits.
-
-        Images are resized if the teacher's input has another size (bicubic with antialiasing).
-        """
-        images = inputs.float()
-        if images.shape[-1] != self._image_size:
-            size = (self._image_size, self._image_size)
-            images = nn.functional.interpolate(images, size, mode="bicubic", antialias=True)
-        images = images * self._scale + self._shift
-        self.model.eval()  # train() may have been called on an object that holds it
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self._bf16):
-            logits: torch.Tensor = self.model(images)
-        return logits.float()
 
 
 def _find_teacher(config: PretrainConfig) -> tuple[ModelSpec, Weights]:

@@ -14,13 +14,14 @@ from usvit.data.datasets import Manifest, ManifestSource, UpstreamDataset, card_
 from usvit.data.splits import folds_sha256, make_folds, rows_of_split
 from usvit.data.transforms import DeviceViews
 from usvit.errors import UsvitError, unknown
-from usvit.experiments import adapt, in_runs, model_record, new_model_with_report, new_record
+from usvit.experiments import adapt, in_runs, learnt_from_record, model_record, new_model_with_report, new_record
 from usvit.files import sha256_of_text
 from usvit.models import (
     Cost,
     LoadReport,
     ModelSpec,
     TuneReport,
+    UpstreamModel,
     Weights,
     build_model,
     check_classes,
@@ -34,10 +35,10 @@ from usvit.models import (
 )
 from usvit.progress import Progress
 from usvit.records import RunRecord
-from usvit.records.run import Data, DecodedImages, Folds, LearntFrom
+from usvit.records.run import Data, DecodedImages, Folds
 from usvit.training import Device, resolve_device
 from usvit.upstream.config.pretrain import PretrainConfig, SourceConfig
-from usvit.upstream.pretraining.task import UNLABELLED, PretrainingTask, TaskContext, UpstreamModel, make_task
+from usvit.upstream.pretraining.task import UNLABELLED, PretrainingTask, TaskContext, make_task
 from usvit.upstream.pretraining_run.batches import views_on_device
 from usvit.upstream.sources.catalog import DATA, TORCHVISION
 from usvit.upstream.sources.near_duplicates import DownstreamImages
@@ -233,8 +234,6 @@ def run_record(setup: PretrainingSetup, command: str) -> RunRecord:
         decoded=None if setup.config.decoded_size is None else DecodedImages(longest_side=setup.config.decoded_size),
         sha256=sha256_of_text(str(read)),
     )
-    others = [one.record() for one in setup.learnt_from]
-    hashed = sha256_of_text(str([one.content() for one in others]))
     folds = Folds(n=len(setup.sources), sha256=None if setup.folds is None else folds_sha256(setup.folds))
     return new_record(
         "pretrain",
@@ -243,7 +242,7 @@ def run_record(setup: PretrainingSetup, command: str) -> RunRecord:
         setup.device,
         command,
         data,
-        learnt_from=LearntFrom(networks=others, sha256=hashed) if others else None,
+        learnt_from=learnt_from_record(setup.learnt_from),
         folds=folds,
         model=model_record(setup.spec, setup.n_parameters, setup.tuned, setup.weights, setup.loaded),
     )

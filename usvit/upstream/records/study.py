@@ -95,6 +95,9 @@ class StudyTableRow(Record):
     n_images: Count | None = key("Test images, if the row has a single run.", minimum=1)
     n_groups: Count | None = key(minimum=1)
     figures: dict[str, StudyFigure] = key("Column -> figure.")
+    trained_on: Text | None = optional(
+        "What the initial weights of its cross-validations were trained on, as their run.json states it."
+    )
 
 
 class Spread(Record):

@@ -97,6 +97,8 @@ def _results(record: StudyRecord) -> doc.DocumentSection:
     heads = [doc.Column("Row")]
     heads += [doc.Column("Model", detail=True)] if named else []
     heads += [*doc.numbers("Test images"), *doc.numbers("Groups", detail=True)] if counted else []
+    weights = len({row.trained_on for row in record.table if row.trained_on}) > 1
+    heads += [doc.Column("Weights trained on")] if weights else []
     columns = [_shown(record, column) for column in record.columns]
     for one in columns:
         heads += doc.numbers(_head(one.column), *(["Paper"] if one.printed else []))
@@ -109,6 +111,7 @@ def _results(record: StudyRecord) -> doc.DocumentSection:
             cells: list[doc.Cell] = [row.name]
             cells += [row.model or ""] if named else []
             cells += [_or(row.n_images, row.state), _or(row.n_groups, "")] if counted else []
+            cells += [row.trained_on or "–"] if weights else []
             for one in columns:
                 cells += _figure(record, row, one)
             rows.append(tuple(cells))

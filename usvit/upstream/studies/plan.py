@@ -182,12 +182,10 @@ def make_plan(
 
 
 def _refuse_too_many_rows(study: StudyConfig, n_seeds: int) -> None:
-    blocks = (len(block.datasets) * len(block.models) * len(block.recipes) for block in study.grid)
-    n_rows = len(study.rows) + sum(blocks)
-    if n_rows * n_seeds > MAX_ROWS:
+    if study.n_rows * n_seeds > MAX_ROWS:
         raise UsvitError(
-            f"The study {study.name} has {n_rows:,} rows with {n_seeds:,} seeds, and at most {MAX_ROWS:,} rows times "
-            "seeds are supported. Divide it into several studies."
+            f"The study {study.name} has {study.n_rows:,} rows with {n_seeds:,} seeds, and at most {MAX_ROWS:,} rows "
+            "times seeds are supported. Divide it into several studies."
         )
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from usvit.estimate import Estimate
 from usvit.files import read_csv
 from usvit.models import count, find_model, zoo_counts
-from usvit.records import ContaminationRecord, MetricsRecord, load_record
+from usvit.records import ContaminationRecord, MetricsRecord, WeightsRecord, load_record
 from usvit.upstream.records.bench import BenchRecord
 from usvit.upstream.records.study import Kind
 from usvit.upstream.records.test import TestRecord
@@ -41,6 +41,8 @@ class RunFigures:
     n_images: int | None = None
     n_groups: int | None = None
     contamination: tuple[ContaminationRecord, ...] = ()
+    trained_on: str | None = None
+    """What the initial weights of a cross-validation were trained on."""
 
 
 def number(value: float | None, method: str | None = None) -> Estimate:
@@ -60,6 +62,23 @@ def read_result(kind: Kind, folder: Path) -> Any:
         paths = [folder / f"fold-{one.fold}" / "history.csv" for one in record.kept]
         return _PretrainResult(record, tuple(read_csv(path, text=False) for path in paths))
     return record
+
+
+def trained_on(weights: WeightsRecord) -> str | None:
+    """Return what initial weights were trained on: each training of usvit, the last one first, then the authors' words.
+
+    Of weights that usvit did not train, only their authors' words are known, and no image is on record. None if the
+    record of a run names no weights.
+    """
+    if weights.source is None:
+        return None
+    if weights.source == "scratch":
+        return "nothing (random weights)"
+    sources = [one.source for one in weights.lineage or () if one.source is not None]
+    said = [f"{one.name} ({one.images:,} images)" for one in sources]
+    if not said:
+        return f"{weights.pretrained_by or 'not known'}; its images are not on record"
+    return "; ".join([*said, *([weights.pretrained_by] if weights.pretrained_by else [])])
 
 
 def figure_of(kind: Kind, result: Any, name: str) -> Estimate:

@@ -195,6 +195,11 @@ class StudyConfig(_Section):
     """Notes for the reader: errata of the paper, choices that were made here."""
     resources: Resources = Resources()
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, those of the grid included."""
+        return len(self.rows) + sum(len(one.datasets) * len(one.models) * len(one.recipes) for one in self.grid)
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if not self.rows and not self.grid:

@@ -29,6 +29,7 @@ from usvit.upstream.studies.results import (
     missing,
     number,
     read_result,
+    trained_on,
 )
 from usvit.upstream.studies.state import StudyDir
 
@@ -91,13 +92,16 @@ def _figures_of(study: StudyDir, plan: StudyPlan, run: PlannedRun) -> RunFigures
     }
     contamination = tuple(getattr(result, "contamination", None) or ())
     if isinstance(result, MetricsRecord):
-        return RunFigures(figures, result.n_images, result.n_groups, contamination)
+        path = study.run_path(run.id) / "run.json"
+        weights = trained_on(load_record(path, RunRecord).model.weights) if path.is_file() else None
+        return RunFigures(figures, result.n_images, result.n_groups, contamination, weights)
     return RunFigures(figures, contamination=contamination)
 
 
 def _row(study: StudyDir, plan: StudyPlan, row: PlannedRow, results: dict[str, RunFigures]) -> StudyTableRow:
     seed = plan.seeds[0]
     runs = row.runs[seed]
+    seen = [text for run in runs.values() if run in results and (text := results[run].trained_on)]
     only = results.get(next(iter(runs.values()))) if len(runs) == 1 else None
     return StudyTableRow(
         name=row.name,
@@ -110,6 +114,7 @@ def _row(study: StudyDir, plan: StudyPlan, row: PlannedRow, results: dict[str, R
         n_images=None if only is None else only.n_images,
         n_groups=None if only is None else only.n_groups,
         figures={name: _figure(plan, row, name, results) for name in plan.study.columns},
+        trained_on=" / ".join(dict.fromkeys(seen)) or None,
     )
 
 
