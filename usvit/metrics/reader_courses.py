@@ -4,7 +4,7 @@ Both are least squares within each reader. The patients' part of their covarianc
 patients, so that several cases of a patient, and a patient who takes every reader long, are counted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,29 +38,27 @@ def rank_errors(positive: ArrayLike, rating: ArrayLike) -> Float:
     return found
 
 
-def reader_means(values: Sequence[ArrayLike], group: ArrayLike) -> ReaderNumbers:
+def reader_means(values: ArrayLike, group: ArrayLike) -> ReaderNumbers:
     """Compute the mean over cases of each of J readers.
 
     Args:
-        values: J times (n,) finite float.
+        values: (J, n) finite float.
         group: (n,) int or str, the patient of each case.
 
     Raises:
         ValueError: a value is not finite or a group missing; shapes do not fit.
     """
-    given = [np.asarray(one, dtype=np.float64) for one in values]
+    given = np.asarray(values, dtype=np.float64)
     return _numbers([(one.mean(), (one - one.mean()) / len(one), 1) for one in given], group)
 
 
-def reader_slopes(
-    x: Iterable[ArrayLike], values: Iterable[ArrayLike], strata: Iterable[ArrayLike], group: ArrayLike
-) -> ReaderNumbers | None:
+def reader_slopes(x: ArrayLike, values: ArrayLike, strata: ArrayLike, group: ArrayLike) -> ReaderNumbers | None:
     """Compute the least-squares slope of each of J readers within strata, such as sessions.
 
     Args:
-        x: J times (n,) finite float, such as the place in the session.
-        values: J times (n,) finite float.
-        strata: J times (n,) int; each stratum has an intercept of its own.
+        x: (J, n) finite float, such as the place in the session.
+        values: (J, n) finite float.
+        strata: (J, n) int; each stratum has an intercept of its own.
         group: (n,) int or str, the patient of each case.
 
     Returns:
@@ -72,8 +70,9 @@ def reader_slopes(
     Source: Liang & Zeger (1986), Biometrika 73:13 (residuals summed by cluster), with the factor (n - 1) / (n - p).
     """
     found = []
-    for places, own, stratum in zip(x, values, strata, strict=True):
-        away, off = (_within(np.asarray(one, dtype=np.float64), np.asarray(stratum)) for one in (places, own))
+    given = [np.asarray(one) for one in (x, values, strata)]
+    for places, own, stratum in zip(*given, strict=True):
+        away, off = (_within(one.astype(np.float64), stratum) for one in (places, own))
         square, parameters = float(away @ away), len(np.unique(stratum)) + 1
         if not square > 1e-12 or len(off) <= parameters:
             return None

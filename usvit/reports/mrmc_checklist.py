@@ -1,5 +1,7 @@
 """What a reader study must state: the items that mrmc.json answers, and those that the authors must."""
 
+from collections.abc import Sequence
+
 import usvit.documents as doc
 from usvit.estimate import Estimate
 from usvit.records import MrmcRecord
@@ -88,5 +90,5 @@ _WORDS = {
 }
 
 
-def _sentence(start: str, named: list[tuple[str, Estimate]]) -> str:
+def _sentence(start: str, named: Sequence[tuple[str, Estimate]]) -> str:
     return start + "; ".join(f"{name} {estimate(one)}" for name, one in named) + "."
