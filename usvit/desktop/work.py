@@ -28,12 +28,14 @@ from usvit.desktop.steps import (
 )
 from usvit.errors import UsvitError
 from usvit.estimate_text import BRACKETS, estimate_text
-from usvit.files import for_the_owner_alone, make_folder, write_bytes, write_text
+from usvit.files import for_the_owner_alone, make_folder, read_bytes, write_bytes, write_text
 from usvit.records import CalibrationRecord, MetricsRecord, SummaryRecord, load_record
 from usvit.reviewing import review_status
 
 MOST_LABEL_BYTES = 50_000_000
 """Size of a table of diagnoses."""
+_LARGEST = 500_000_000
+"""Size of a file that is read back, in bytes."""
 _MOST_CASES = 500
 """Most cases on the page; the workbook holds all."""
 _MOST_VIEWS = 6
@@ -294,7 +296,7 @@ class AppWork:
         files = {one.name: one / "report.xlsx" for one in _numbered(folder, "test")}
         files["answers"] = _review(folder) / "export" / "readings.xlsx"
         path = files.get(name)
-        return path.read_bytes() if path is not None and path.is_file() else None
+        return read_bytes(path, _LARGEST) if path is not None and path.is_file() else None
 
 
 def _numbered(folder: Path, stem: str, ending: str = "") -> list[Path]:
@@ -311,7 +313,7 @@ def _entries(folder: Path) -> list[Path]:
 def _free(path: Path, content: bytes | None = None) -> Path:
     """Return a path that does not exist, or holds the same content: the path itself, or with ``-2`` and so on."""
     number, free = 1, path
-    while free.exists() and (content is None or not free.is_file() or free.read_bytes() != content):
+    while free.exists() and (content is None or not free.is_file() or read_bytes(free, _LARGEST) != content):
         number += 1
         free = path.with_name(f"{path.stem}-{number}{path.suffix}")
     return free
