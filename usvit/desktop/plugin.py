@@ -7,7 +7,7 @@ PLUGIN = Plugin(
         "app": CommandEntry(
             "usvit.desktop.cli.app",
             "app",
-            "Open a page on this machine to score images, read them and test the scores, without a shell.",
+            "Open a page in which images are scored, read and tested, until it is closed there or by Ctrl-C.",
         ),
     },
 )
