@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -25,7 +26,8 @@ def test_images_are_scored_read_and_tested_without_a_shell(browser, tiny_run, tm
             rows.append(f"{picture.name},{label}")
     (tmp_path / "diagnoses.csv").write_text("\n".join(rows) + "\n")
     command = [sys.executable, "-m", "usvit", "app", "--no-browser", "--results", str(home / "results")]
-    command += ["--models", str(tiny_run.parent)]
+    shutil.copytree(tiny_run, tmp_path / "models" / "tiny")  # beside it, other tests have runs of their own
+    command += ["--models", str(tmp_path / "models")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "HOME": str(home)})
     try:
         link = re.search(r"http\S+", process.stdout.readline())[0]
@@ -39,7 +41,7 @@ def test_images_are_scored_read_and_tested_without_a_shell(browser, tiny_run, tm
         page.click("#picker-use")
         page.wait_for_selector("#found p")
         assert f"{len(rows) - 1} files" in page.inner_text("#found")
-        page.click(f"#models label:has-text('{tiny_run.name}') input")
+        page.click("#models label:has-text('tiny') input")
         page.wait_for_selector("[data-start=score]:enabled")
         page.focus("#models input")
         page.wait_for_timeout(5_000)  # the page asks for the state again
