@@ -9,6 +9,7 @@ import pytest
 import usvit
 from tests.reviewing.studies import Reader, give_scores, opened, served, write_study
 from usvit.errors import UsvitError
+from usvit.reviewing.answers import study_folder
 
 POINT = {"image": 0, "frame": 0, "x": 1.5, "y": 2}
 
@@ -181,6 +182,14 @@ class TestMerging:
         assert [one.done for one in usvit.review_status(here).readers] == [1, 1]
         table = pd.read_csv(usvit.export_review(here).folder / "readings.csv")
         assert table[table.answered_at.notna()].malignancy.tolist() == [33, 33]
+
+    def test_a_study_that_is_served_is_not_changed(self, tmp_path):
+        here, there = self.both(tmp_path)
+        with (
+            study_folder(here.parent / "review-study").opened(),
+            pytest.raises(UsvitError, match="Another process is serving"),
+        ):
+            usvit.merge_reviews(here, [there.parent / "review-study"])
 
     def test_answers_of_other_cases_are_refused(self, tmp_path):
         here = write_study(tmp_path / "here", n=6)

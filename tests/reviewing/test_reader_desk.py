@@ -204,3 +204,18 @@ def test_everything_that_happened_is_in_the_log(tmp_path):
     with sqlite3.connect(tmp_path / "review-study" / "review.sqlite") as database:
         events = database.execute("SELECT event, value FROM events WHERE question IS NOT 'birads'").fetchall()
     assert events == [("answer", "10"), ("finish", None), ("undo", None), ("answer", "20"), ("finish", None)]
+
+
+def test_undo_of_an_arbiter_opens_the_case_that_was_decided_last(tmp_path):
+    study = write_study(tmp_path, n=4, protocol="labelling", readers=["A", "B"], arbiter="C")
+    with served(study) as server:
+        a, b, c = (Reader(server, name) for name in "ABC")
+        for _ in range(4):
+            a.read(**{"class": "benign"})
+        decided = []
+        for _ in range(4):  # B reads in the opposite order of A, and C decides each case as soon as it is disputed
+            b.read(**{"class": "malignant"})
+            decided.append(c.state["task"]["id"])
+            c.read(**{"class": "malignant"})
+        assert decided != sorted(decided)
+        assert c.post("undo").json()["task"]["id"] == decided[-1]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
-from usvit.files import Database, insert
+from usvit.files import Database, OutputFolder, insert
 from usvit.reviewing.cases import FoundCases
 from usvit.reviewing.reading_plan import plan_readings
 from usvit.reviewing.settings import ReviewSettings
@@ -101,6 +101,11 @@ CREATE TABLE events (
 );
 """,
 )
+
+
+def study_folder(path: Path) -> OutputFolder:
+    """Return the folder of the answers of a study, which one process at a time may change."""
+    return OutputFolder(path, "a review", files=(FILE, f"{FILE}-wal", f"{FILE}-shm", "export"))
 
 
 class StudyAnswers:

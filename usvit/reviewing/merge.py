@@ -2,12 +2,13 @@
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.files import insert
-from usvit.reviewing.answers import StudyAnswers
+from usvit.reviewing.answers import StudyAnswers, study_folder
 from usvit.reviewing.settings import load_review
 
 _READING = ("reader", "session", "case_id", "stage", "is_repeat")
@@ -25,7 +26,7 @@ def merge_reviews(study: str | Path, folders: Sequence[str | Path]) -> int:
         The number of readings that were added. Those that are already there are counted once.
 
     Raises:
-        UsvitError: a folder holds another study, or a reading of both differs.
+        UsvitError: a folder holds another study, a reading of both differs, or the study is being served.
 
     Example:
         >>> import usvit
@@ -34,17 +35,15 @@ def merge_reviews(study: str | Path, folders: Sequence[str | Path]) -> int:
     """
     settings = load_review(study)
     assert settings.out is not None
-    answers = StudyAnswers(settings.out, settings)
-    try:
-        others = [StudyAnswers(Path(folder), settings, change=False) for folder in folders]
-        try:
-            with answers.database.transaction() as connection:
-                return sum(_added(connection, answers, *both) for both in zip(others, map(Path, folders), strict=True))
-        finally:
-            for other in others:
-                other.close()
-    finally:
-        answers.close()
+    with ExitStack() as stack:
+        if StudyAnswers.has_begun(settings.out):
+            stack.enter_context(study_folder(settings.out).opened(private=True, verb="serving"))
+        answers = stack.enter_context(closing(StudyAnswers(settings.out, settings)))
+        others = [
+            stack.enter_context(closing(StudyAnswers(Path(folder), settings, change=False))) for folder in folders
+        ]
+        with answers.database.transaction() as connection:
+            return sum(_added(connection, answers, *both) for both in zip(others, map(Path, folders), strict=True))
 
 
 def _added(connection: sqlite3.Connection, answers: StudyAnswers, other: StudyAnswers, folder: Path) -> int:

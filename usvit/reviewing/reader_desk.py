@@ -4,12 +4,13 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from usvit.errors import UsvitError
+from usvit.reviewing.answer_checks import check_answer
 from usvit.reviewing.answers import StudyAnswers
 from usvit.reviewing.settings import QuestionSettings, Stage
 
@@ -17,8 +18,6 @@ _STAGES = {"unaided": "Without the model", "aided": "With the model", "arbitrati
 _AHEAD = 3
 """Number of readings whose images the page may fetch in advance."""
 _SECONDS_PER_DAY = 86_400.0
-_MOST_TEXT = 2000
-_LARGEST = 1e15
 Json = dict[str, Any]
 Shown = Literal["frame", "map", "mask"]
 
@@ -90,7 +89,7 @@ class ReaderDesk:
         if question not in asked:
             raise UsvitError("This question is not asked here.")
         if value is not None:
-            _check(asked[question], value, [one["n_frames"] for one in self._images(row["case_id"])])
+            check_answer(asked[question], value, [one["n_frames"] for one in self._images(row["case_id"])])
         text, now = json.dumps(value, ensure_ascii=True, allow_nan=False), time.time()
         with self._changing() as connection:
             if value is None:
@@ -218,7 +217,7 @@ class ReaderDesk:
         """Return the reading that can be opened again: the last finished one, if nothing was disclosed since."""
         current = self._current(rows)
         done = [row for row in rows if row["left_at"] is not None]
-        last = done[-1] if done else None
+        last = max(done, key=lambda row: row["left_at"], default=None)  # an arbiter does not read in the order of cases
         if last is None or last["training"] or (current is not None and current["answered_at"] is not None):
             return None
         if current is not None and (current["session"] != last["session"] or current["case_id"] == last["case_id"]):
@@ -360,39 +359,6 @@ def _question(one: QuestionSettings) -> Json:
         "label": one.label or one.name,
         "choices": [{"value": choice.value, "label": choice.label or choice.value} for choice in one.choices],
     }
-
-
-def _check(question: QuestionSettings, value: Any, n_frames: Sequence[int]) -> None:
-    """Raise a ``UsvitError`` if a value is not one of the answers to a question; ``n_frames`` is that of each image."""
-    words = {one.value for one in question.choices}
-    match question.kind:
-        case "choice" if question.multiple:
-            fits = isinstance(value, list) and all(isinstance(one, str) and one in words for one in value)
-            fits = fits and len({*value}) == len(value)
-        case "choice" | "birads":
-            fits = isinstance(value, str) and value in words
-        case "scale":
-            fits = _is_number(value) and question.low <= value <= question.high
-        case "text":
-            fits = isinstance(value, str) and len(value) <= _MOST_TEXT
-        case "point" | "box":
-            fits = _is_place(value, question.kind, n_frames)
-    if not fits:
-        raise UsvitError(f"This is not an answer to the question '{question.label or question.name}'.")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
-
-
-def _is_place(value: object, kind: str, n_frames: Sequence[int]) -> bool:
-    keys = {"image", "frame", "x", "y"} | ({"width", "height"} if kind == "box" else set())
-    if not isinstance(value, Mapping) or {*value} != keys:
-        return False
-    if not all(_is_number(number) and number >= 0 for number in value.values()):
-        return False
-    image, frame = value["image"], value["frame"]
-    return isinstance(image, int) and image < len(n_frames) and isinstance(frame, int) and frame < n_frames[image]
 
 
 def _event(

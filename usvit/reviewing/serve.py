@@ -15,9 +15,8 @@ from usvit.config.fields import Option
 from usvit.config.keywords import takes_settings
 from usvit.config.sections import Section
 from usvit.errors import UsvitError
-from usvit.files import OutputFolder
 from usvit.progress import Progress, shown_progress
-from usvit.reviewing.answers import FILE, StudyAnswers, file_stamp, refuse_unknown_truths
+from usvit.reviewing.answers import StudyAnswers, file_stamp, refuse_unknown_truths, study_folder
 from usvit.reviewing.listening import HERE, listening_socket, origin_of, server_of
 from usvit.reviewing.pictures import StudyPictures
 from usvit.reviewing.server import ReviewServer
@@ -26,7 +25,6 @@ from usvit.scoring import Readers, ReadSettings, ScoringItem, file_sha256_of
 from usvit.wording import plural
 
 logger = logging.getLogger(__name__)
-_FILES = (FILE, f"{FILE}-wal", f"{FILE}-shm", "export")
 
 
 class ServeSettings(Section):
@@ -102,9 +100,8 @@ def serve_study(
         UsvitError: see ``review``.
     """
     assert plan.out is not None
-    folder = OutputFolder(plan.out, "a review", files=_FILES)
     with (
-        folder.opened(private=True, verb="serving"),
+        study_folder(plan.out).opened(private=True, verb="serving"),
         listening_socket(settings.host, settings.port) as listening,
         StudyPictures(plan.source.crop) as pictures,
     ):
