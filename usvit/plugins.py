@@ -39,6 +39,8 @@ class CommandEntry(NamedTuple):
     """First paragraph of the help text of the command."""
     private: bool = True
     """Whether the input may contain names of patients, so that a traceback must not quote values."""
+    panel: str | None = None
+    """Group of the command in ``usvit --help``; None: that of its plug-in."""
 
 
 class RunKind(NamedTuple):
@@ -71,6 +73,8 @@ class Plugin:
 
     commands: Mapping[str, CommandEntry] = field(default_factory=dict)
     """Name -> command; ``data coarse`` is the command ``coarse`` of the group ``data``."""
+    panel: str = "More commands"
+    """Group of its commands in ``usvit --help``."""
     records: str | None = None
     """Module with ``FILE_RECORDS``, the models of its JSON files, and ``TABLE_ROWS``, those of its CSV tables."""
     run_kinds: Mapping[str, RunKind] = field(default_factory=dict)
@@ -103,7 +107,11 @@ def plugins() -> tuple[Plugin, ...]:
 
 def plugin_commands() -> dict[str, CommandEntry]:
     """Return the commands of all plug-ins; of two with one name, the first."""
-    return {name: entry for plugin in reversed(plugins()) for name, entry in plugin.commands.items()}
+    return {
+        name: entry._replace(panel=entry.panel or plugin.panel)
+        for plugin in reversed(plugins())
+        for name, entry in plugin.commands.items()
+    }
 
 
 def plugin_run_kinds() -> dict[str, RunKind]:

@@ -1,6 +1,7 @@
 """The list of commands: it says what the commands say, and only the command that is asked for is imported."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -50,16 +51,40 @@ def test_an_unknown_command_is_answered_with_similar_names(usvit):
     assert answer.code == 2 and "Did you mean 'train', 'transfer', 'pretrain'?" in answer.err
 
 
-def test_no_command_prints_the_help(usvit):
+def test_without_a_command_the_first_steps_are_named(usvit):
     answer = usvit()
-    assert answer.code == 2 and "Commands" in answer.out and "recalibrate" in answer.out
+    assert answer.code == 0 and answer.err == ""
+    steps = re.findall("^  usvit (.*?)  ", answer.out, re.MULTILINE)
+    assert len(steps) == 3
+    for step in steps:
+        words = step.split()
+        flags = {flag for one in import_command(words[0]).params for flag in one.opts}
+        assert {word for word in words if word.startswith("--")} <= flags
+
+
+def test_the_commands_stand_in_groups_and_those_that_come_first_are_first(usvit):
+    panels = re.findall("^╭─ (.*?) ─+╮$", usvit("--help").out, re.MULTILINE)
+    assert panels[:4] == ["Options", "Data and training", "Evaluation", "Scoring and reading"]
+    assert set(panels[1:]) == {entry.panel for entry in all_commands().values()}
+
+
+@pytest.mark.parametrize("command", ["cv", "score", "evaluate"])
+def test_options_that_are_seldom_needed_are_shown_when_all_are_asked_for(usvit, command):
+    short, long = (set(re.findall(r"--[a-z][a-z-]+", usvit(command, words).out)) for words in ("--help", "--help-all"))
+    hidden = {one.opts[0] for one in import_command(command).params if getattr(one, "hidden", False)}
+    assert len(hidden) > 3 and not short & hidden
+    assert long >= short | hidden
+
+
+def test_a_command_without_such_options_has_no_second_help(usvit):
+    assert "--help-all" not in usvit("docs", "--help").out
 
 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
         ("usvit ", list(all_commands())),
-        ("usvit re", ["recalibrate", "report", "retest", "review"]),
+        ("usvit re", ["recipes", "report", "retest", "recalibrate", "review"]),
         ("usvit data pr", ["prepare", "preview"]),
         ("usvit cv --fold", ["--folds"]),
     ],

@@ -3,8 +3,9 @@
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.settings_tables import check_page, rows, table
+from tests.settings_tables import check_page, table
 from usvit.config import RunConfig
+from usvit.config.listing import list_settings
 from usvit.config.run import SPEED_ONLY
 from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.test import TestConfig
@@ -48,11 +49,11 @@ without metadata).
 
 @pytest.mark.parametrize("config", [RunConfig, PretrainConfig, TransferConfig, TestConfig])
 def test_every_setting_has_a_meaning(config):
-    assert [key for key, (_, meaning) in rows(config).items() if not meaning] == []
+    assert [key for key, (_, meaning) in list_settings(config).items() if not meaning] == []
 
 
 def test_the_page_of_the_settings_is_that_of_the_source():
-    run, pretrain, transfer, test = map(rows, (RunConfig, PretrainConfig, TransferConfig, TestConfig))
+    run, pretrain, transfer, test = map(list_settings, (RunConfig, PretrainConfig, TransferConfig, TestConfig))
     speed = ", ".join(f"`{key}`" for key in SPEED_ONLY)
     fresh = (
         f"{INTRODUCTION}{table(run)}\n"

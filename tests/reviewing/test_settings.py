@@ -4,7 +4,8 @@ import pytest
 import yaml
 
 from tests.conftest import REPOSITORY
-from tests.settings_tables import check_page, rows, table
+from tests.settings_tables import check_page, table
+from usvit.config.listing import list_settings
 from usvit.errors import UsvitError
 from usvit.reviewing.settings import ReviewSettings, load_review
 
@@ -91,4 +92,4 @@ the folder of the file. An unknown key is an error that names the most similar k
 
 def test_the_page_of_the_settings_is_that_of_the_source():
     places = {"questions": "[]", "questions.choices": "[]", "questions[].choices": "[]"}
-    check_page(PAGE, INTRODUCTION + table(rows(ReviewSettings, places)), "tests/reviewing/test_settings.py")
+    check_page(PAGE, INTRODUCTION + table(list_settings(ReviewSettings, places)), "tests/reviewing/test_settings.py")

@@ -49,15 +49,24 @@ app = typer.Typer(
     name="usvit",
     cls=LazyGroup,
     help="Train and evaluate classifiers of breast-ultrasound images. For research use, not a medical device.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+_GREETING = """usvit {version}: classify breast-ultrasound images. For research use, not a medical device.
+
+  usvit cv                                       try it: train and test on generated images, with a report
+  usvit cv --dataset folder --data-root DIR      your own images, one folder for each class
+  usvit score --model RUN --input DIR --out OUT  score images or DICOM with the result
+
+'usvit docs first-run' explains these steps. 'usvit --help' lists all commands."""
+
+
 @app.callback(invoke_without_command=True)
 def _options(
+    ctx: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and stop."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show warnings and errors, but no other messages."),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Show debugging messages, too."),
@@ -65,10 +74,10 @@ def _options(
     from usvit.logging import configure_logging
 
     configure_logging(verbose - quiet)
-    if version:
+    if version or ctx.invoked_subcommand is None:
         from usvit import __version__
 
-        print(__version__)
+        print(__version__ if version else _GREETING.format(version=__version__))
         raise typer.Exit()
 
 

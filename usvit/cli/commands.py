@@ -6,7 +6,7 @@ commands without their modules, and ``usvit cv --help`` imports one of them.
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -14,80 +14,103 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+from usvit.cli.parameters import with_parameters
 from usvit.plugins import CommandEntry, plugin_commands
 
-CORE = {
-    "cv": CommandEntry(
-        "usvit.cli.cv",
-        "cv",
-        "Cross-validate a model: make folds that separate patients and near-duplicates, train, and report metrics.",
-    ),
-    "train": CommandEntry(
-        "usvit.cli.cv",
-        "train",
-        "Train once on a 70/15/15 hold-out; files and report are the same as those of 'usvit cv'.",
-    ),
-    "ensemble": CommandEntry(
-        "usvit.cli.ensemble",
-        "ensemble",
-        "Average runs with the same folds: each test image by the networks that were not trained on it.",
-    ),
-    "evaluate": CommandEntry(
-        "usvit.cli.evaluate",
-        "evaluate",
-        "Compute all metrics with intervals from a run, or from any table of predictions, also of another tool.",
-    ),
-    "recalibrate": CommandEntry(
-        "usvit.cli.recalibrate",
-        "recalibrate",
-        "Fit temperature, thresholds and conformal sets on local labels, and print their uncertainty.",
-    ),
-    "compare": CommandEntry(
-        "usvit.cli.compare",
-        "compare",
-        "Compare runs on the same images and folds with paired, patient-clustered tests, corrected for several pairs.",
-        private=False,
-    ),
-    "mrmc": CommandEntry(
-        "usvit.cli.mrmc",
-        "mrmc",
-        "Analyse a reader study: figures of readers and modalities, with intervals that count readers and patients.",
-    ),
-    "report": CommandEntry(
-        "usvit.cli.report",
-        "report",
-        "Write the report of a run: report.html (a single file that works offline), report.md, and figures for a "
-        "paper.",
-    ),
-    "score": CommandEntry(
-        "usvit.cli.score", "score", "Score every image in the inputs, and list what cannot be scored with the reason."
-    ),
-    "watch": CommandEntry(
-        "usvit.cli.watch",
-        "watch",
-        "Watch a model in use: compare scores, images, failures and decisions of each month with a baseline.",
-    ),
-    "explain": CommandEntry(
-        "usvit.cli.explain", "explain", "Show where a network looks, and compare the maps with lesion masks."
-    ),
-    "retest": CommandEntry(
-        "usvit.cli.retest",
-        "retest",
-        "Change the test images of a run in controlled ways, and score them again with its networks.",
-    ),
-    "data": CommandEntry(
-        "usvit.cli.data", "app", "Show, check, audit and split data sets, and write the phantom data set."
-    ),
-    "docs": CommandEntry(
-        "usvit.cli.docs", "docs", "Show a page of the documentation, or list the pages.", private=False
-    ),
-    "models": CommandEntry(
-        "usvit.cli.models", "app", "List, describe and export networks, and pin their weights.", private=False
-    ),
-    "plan": CommandEntry(
-        "usvit.cli.plan", "app", "Plan the size of a study: how many patients it needs, and what other sizes give."
-    ),
+_PANELS = {
+    "Data and training": {
+        "data": CommandEntry(
+            "usvit.cli.data", "app", "Show, check, audit and split data sets, and write the phantom data set."
+        ),
+        "cv": CommandEntry(
+            "usvit.cli.cv",
+            "cv",
+            "Cross-validate a model: make folds that separate patients and near-duplicates, train, and report metrics.",
+        ),
+        "train": CommandEntry(
+            "usvit.cli.cv",
+            "train",
+            "Train once on a 70/15/15 hold-out; files and report are the same as those of 'usvit cv'.",
+        ),
+        "ensemble": CommandEntry(
+            "usvit.cli.ensemble",
+            "ensemble",
+            "Average runs with the same folds: each test image by the networks that were not trained on it.",
+        ),
+        "models": CommandEntry(
+            "usvit.cli.models", "app", "List, describe and export networks, and pin their weights.", private=False
+        ),
+        "recipes": CommandEntry(
+            "usvit.cli.listings", "recipes", "List the recipes of trainings, or show one.", private=False
+        ),
+        "settings": CommandEntry(
+            "usvit.cli.listings",
+            "settings",
+            "List the settings of a training: key, default and meaning.",
+            private=False,
+        ),
+    },
+    "Evaluation": {
+        "evaluate": CommandEntry(
+            "usvit.cli.evaluate",
+            "evaluate",
+            "Compute all metrics with intervals from a run, or from any table of predictions, also of another tool.",
+        ),
+        "report": CommandEntry(
+            "usvit.cli.report",
+            "report",
+            "Write the report of a run: report.html (a single file that works offline), report.md, and figures for a "
+            "paper.",
+        ),
+        "compare": CommandEntry(
+            "usvit.cli.compare",
+            "compare",
+            "Compare runs on the same images and folds with paired, patient-clustered tests, corrected for several "
+            "pairs.",
+            private=False,
+        ),
+        "explain": CommandEntry(
+            "usvit.cli.explain", "explain", "Show where a network looks, and compare the maps with lesion masks."
+        ),
+        "retest": CommandEntry(
+            "usvit.cli.retest",
+            "retest",
+            "Change the test images of a run in controlled ways, and score them again with its networks.",
+        ),
+        "mrmc": CommandEntry(
+            "usvit.cli.mrmc",
+            "mrmc",
+            "Analyse a reader study: figures of readers and modalities, with intervals that count readers and "
+            "patients.",
+        ),
+        "plan": CommandEntry(
+            "usvit.cli.plan", "app", "Plan the size of a study: how many patients it needs, and what other sizes give."
+        ),
+    },
+    "Scoring and reading": {
+        "score": CommandEntry(
+            "usvit.cli.score",
+            "score",
+            "Score every image in the inputs, and list what cannot be scored with the reason.",
+        ),
+        "recalibrate": CommandEntry(
+            "usvit.cli.recalibrate",
+            "recalibrate",
+            "Fit temperature, thresholds and conformal sets on local labels, and print their uncertainty.",
+        ),
+        "watch": CommandEntry(
+            "usvit.cli.watch",
+            "watch",
+            "Watch a model in use: compare scores, images, failures and decisions of each month with a baseline.",
+        ),
+    },
+    "Help": {
+        "docs": CommandEntry(
+            "usvit.cli.docs", "docs", "Show a page of the documentation, or list the pages.", private=False
+        ),
+    },
 }
+CORE = {name: entry._replace(panel=panel) for panel, entries in _PANELS.items() for name, entry in entries.items()}
 """Commands of the core: name -> command, in the order of ``usvit --help``."""
 
 
@@ -140,8 +163,38 @@ class LazyGroup(TyperGroup):
         self.commands = {**_stand_ins(all_commands()), **self.commands}
 
 
+def _with_help_all(call: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the option ``--help-all``, if it has options that ``--help`` does not show."""
+    parameters = list(inspect.signature(call).parameters.values())
+    n_hidden = sum(getattr(one.default, "hidden", False) for one in parameters)
+    if not n_hidden or "help_all" in [one.name for one in parameters]:  # a group that was imported before has it
+        return call
+
+    def show_all(ctx: typer.Context, asked: bool) -> None:
+        if asked:
+            for one in ctx.command.params:
+                one.hidden = False  # type: ignore[attr-defined]  # of options; no argument is hidden
+            ctx.get_help()
+            ctx.exit()
+
+    option = typer.Option(
+        False,
+        "--help-all",
+        is_eager=True,
+        callback=show_all,
+        help=f"Show {n_hidden} more options, which are seldom needed, and stop.",
+    )
+    more = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=option, annotation=bool)
+
+    @functools.wraps(call)
+    def without(*, help_all: bool, **values: Any) -> None:
+        call(**values)
+
+    return with_parameters(without, [*parameters, more])
+
+
 def _stand_ins(entries: Mapping[str, CommandEntry]) -> dict[str, Any]:
-    return {name: TyperCommand(name, help=entry.help) for name, entry in entries.items()}
+    return {name: TyperCommand(name, help=entry.help, rich_help_panel=entry.panel) for name, entry in entries.items()}
 
 
 def import_command(name: str) -> Any:
@@ -164,7 +217,11 @@ def import_command(name: str) -> Any:
     for app in (parent, found):
         for command in getattr(app, "registered_commands", ()):
             command.help = unfolded(command.help or command.callback.__doc__ or "")
-    return typer.main.get_group(parent).commands[name]
+            if command.callback is not None:
+                command.callback = _with_help_all(command.callback)
+    made: Any = typer.main.get_group(parent).commands[name]
+    made.rich_help_panel = entry.panel
+    return made
 
 
 def unfolded(text: str) -> str:

@@ -13,7 +13,8 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from usvit.config.fields import meanings, option_of
+from usvit.cli.parameters import with_parameters
+from usvit.config.fields import meanings, option_of, panel_of
 from usvit.config.keywords import built, input_type
 from usvit.config.sections import Section
 
@@ -54,7 +55,7 @@ def takes_options(*, without: Collection[str] = ()) -> Callable[[Callable[..., N
                 )
             command(**values)
 
-        return _with_parameters(call, parameters)
+        return with_parameters(call, parameters)
 
     return decorate
 
@@ -95,7 +96,7 @@ def takes_config(config: type[Section], *keys: str) -> Callable[[Callable[..., N
                 overrides = merge(nested(given), parse_overrides(values.pop("set_") or []))
             command(**values, overrides=overrides)
 
-        return _with_parameters(call, parameters)
+        return with_parameters(call, parameters)
 
     return decorate
 
@@ -117,13 +118,6 @@ def _section_of(config: type[Section], key: str) -> tuple[type[Section], str]:
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _with_parameters(call: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
-    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
-    return call
 
 
 def option_name(section: type[BaseModel], field: str) -> str:
@@ -158,6 +152,8 @@ def _parameter(section: type[Section], name: str, *, optional: bool = False) -> 
         *option_of(section, name).aliases,
         help=text,
         metavar=option_of(section, name).metavar or _metavar(field),
+        rich_help_panel=panel_of(section, name),
+        hidden=option_of(section, name).rare,
         **bounds,
     )
     return _keyword(name, kind, option)

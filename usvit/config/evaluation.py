@@ -53,6 +53,8 @@ def _classes_of_words(given: Mapping[str, str] | Sequence[str]) -> Mapping[str, 
 class ReferenceColumns(Section):
     """Columns of a table that names the reference class of each image."""
 
+    panel = "Columns of the table"
+
     label: Annotated[str | None, Option(metavar="COL")] = None
     """Column of the reference class. (default: ``label``)"""
     patient: Annotated[str | None, Option(metavar="COL")] = None
@@ -62,9 +64,11 @@ class ReferenceColumns(Section):
 class UnitColumns(Section):
     """Columns of a table that name the lesion and the breast of each image."""
 
-    lesion: Annotated[str | None, Option(metavar="COL")] = None
+    panel = "Columns of the table"
+
+    lesion: Annotated[str | None, Option(metavar="COL", rare=True)] = None
     """Column of the lesion, unique in its data set. (default: ``lesion_id``; for the labels of scored images, none)"""
-    side: Annotated[str | None, Option(metavar="COL")] = None
+    side: Annotated[str | None, Option(metavar="COL", rare=True)] = None
     """Column of the side of the breast, such as left or R. (default: 'side'; for the labels of scored images, what
     the scores state)"""
 
@@ -72,23 +76,25 @@ class UnitColumns(Section):
 class Columns(ReferenceColumns, UnitColumns):
     """Columns of a table of predictions; a column that is not named has its usual name, if the table has it."""
 
-    exam: Annotated[str | None, Option(metavar="COL")] = None
+    panel = "Columns of the table"
+
+    exam: Annotated[str | None, Option(metavar="COL", rare=True)] = None
     """Column of the exam, unique in its data set. (default: ``exam_id``)"""
     prob: Annotated[tuple[str, ...], Option(metavar="[CLASS=]COL")] = ()
     """Column of each class's probability, ``CLASS=COL``; with two classes, one ``COL`` for the positive class.
     (default: ``prob_<class>``)"""
-    group: Annotated[str | None, Option(metavar="COL")] = None
+    group: Annotated[str | None, Option(metavar="COL", rare=True)] = None
     """Column of groups of dependent images. (default: ``group_id``, otherwise the patient)"""
-    fold: Annotated[str | None, Option(metavar="COL")] = None
+    fold: Annotated[str | None, Option(metavar="COL", rare=True)] = None
     """Column of the fold. (default: ``fold``, otherwise a single set)"""
-    image: Annotated[str | None, Option(metavar="COL")] = None
+    image: Annotated[str | None, Option(metavar="COL", rare=True)] = None
     """Column of the image id. (default: ``image_id``, otherwise the number of the row)"""
 
 
 class ContaminationSettings(Section):
     """What to do with test data that a foundation model may have seen."""
 
-    allow_contaminated: bool = False
+    allow_contaminated: Annotated[bool, Option(rare=True)] = False
     """Test also on data sets that a foundation model behind the network was pre-trained on; the results say so. A run
     has its own setting."""
 
@@ -100,7 +106,7 @@ class PredictionSettings(ContaminationSettings):
     """The positive class. (default: that of the run, or ``malignant``)"""
     manifest: Annotated[Path | None, Option(metavar="FILE")] = None
     """Table with more columns of the images, such as device or birads. (default: that of the run)"""
-    metadata: Annotated[Path | None, Option(metavar="FILE", aliases=("--passport",))] = None
+    metadata: Annotated[Path | None, Option(metavar="FILE", aliases=("--passport",), rare=True)] = None
     """``model.json`` of the network that made the table, to refuse images that it was trained on; it needs a manifest.
     (default: that of the run)"""
 
@@ -122,6 +128,8 @@ class FigureSettings(Section):
 class UnitSettings(Section):
     """What one row of the figures is, and how the images of one unit become one row."""
 
+    panel = "Unit of analysis"
+
     unit: Annotated[Unit | None, Option(metavar="UNIT")] = None
     """Unit of analysis: ``image``, ``lesion``, ``breast``, ``exam`` or ``patient``. Figures, thresholds and calibration
     are those of the unit. (default: that of the run; of a new run, the level at which the labels were made, by the
@@ -130,7 +138,7 @@ class UnitSettings(Section):
     """Probability of a unit from those of its images: ``mean``; ``max`` (the image with the highest probability of the
     positive class); ``top-K``, such as top-3 (mean of the K highest); ``noisy-or`` (one minus the product of one minus
     each); ``attention`` (weighted by the attention that ``loss.attention`` trains)."""
-    unit_labels: Annotated[UnitLabels, Option(metavar="RULE")] = "any"
+    unit_labels: Annotated[UnitLabels, Option(metavar="RULE", rare=True)] = "any"
     """Label of a unit with images of several labels: ``any`` (positive if one image is, else the first class in order);
     ``lesion`` (the images of a lesion must agree, and of several lesions as any); ``refuse``."""
 
@@ -154,6 +162,8 @@ class EvaluationSettings(PredictionSettings, FigureSettings, UnitSettings):
 
 class ScoredUnitSettings(Section):
     """What one row of the figures of a scored set is, and how the images of one unit become one row."""
+
+    panel = "Unit of analysis"
 
     unit: Annotated[ScoredUnit, Option(metavar="UNIT")] = "image"
     """Unit of analysis: image (each frame of a file), file, lesion, breast (a side of a patient), exam (the study) or
@@ -179,6 +189,8 @@ class ExternalTestSettings(ContaminationSettings, FigureSettings, ScoredUnitSett
 class LabelSettings(ReferenceColumns):
     """How a table of reference labels is read and joined to scored images."""
 
+    panel = "Joining labels to images"
+
     words: Annotated[
         Mapping[str, str],
         BeforeValidator(_classes_of_words, json_schema_input_type=Mapping[str, str] | Sequence[str]),
@@ -189,9 +201,9 @@ class LabelSettings(ReferenceColumns):
     """Column that names the scored image of each row: its kind, or ``KIND=COL`` if the column has another name, such as
     ``path=File``. Kinds: ``item_id``, ``instance_id``, ``study_id`` and ``patient_id`` (pseudonyms), ``path``,
     ``sop_instance_uid``, ``study_instance_uid``, ``original_patient_id``. (default: the first that exists)"""
-    key: Annotated[Path | None, Option(metavar="FILE")] = None
+    key: Annotated[Path | None, Option(metavar="FILE", rare=True)] = None
     """Secret key of the pseudonyms, read to join original ids. (default: in your settings)"""
-    input_root: Annotated[str | None, Option(metavar="DIR")] = None
+    input_root: Annotated[str | None, Option(metavar="DIR", rare=True)] = None
     """Prefix to remove from the paths of the label table before matching."""
 
 

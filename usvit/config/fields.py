@@ -37,6 +37,8 @@ class Option:
     """Further names of the option."""
     repeated: bool = False
     """The option can be repeated, although the field of several values also takes one text."""
+    rare: bool = False
+    """The option is seldom needed: ``--help`` only counts it, and ``--help-all`` shows it."""
 
 
 def _as_text(value: Any) -> Any:
@@ -98,6 +100,13 @@ def option_of(section: type[BaseModel], field: str) -> Option:
     """Return the ``Option`` in the annotation of a field, or one without entries."""
     metadata: list[Any] = section.model_fields[field].metadata
     return next((entry for entry in metadata if isinstance(entry, Option)), Option())
+
+
+def panel_of(section: type[BaseModel], field: str) -> str | None:
+    """Return the group of the option of a field: the ``panel`` of the class that declares it."""
+    home = next(base for base in section.__mro__ if field in inspect.get_annotations(base))
+    panel: str | None = vars(home).get("panel")
+    return panel
 
 
 def part(settings: BaseModel, section: type[S]) -> S:

@@ -22,6 +22,8 @@ COLUMN_OPTIONS = {name: f"--{keyword.replace('_', '-')}" for name, keyword in _K
 class TableSettings(Section):
     """A table that lists the user's images, and its columns."""
 
+    panel = "Your own table of images"
+
     table: Annotated[str | None, Option(metavar="FILE")] = None
     """Table that lists your own images: Excel, CSV or Parquet. (default: the only one in the data root)"""
     path_col: Annotated[str | None, Option(metavar="COL")] = None
@@ -30,11 +32,11 @@ class TableSettings(Section):
     """Column of your table with the class. (default: ``label``)"""
     patient_col: Annotated[str | None, Option(metavar="COL")] = None
     """Column of your table with the patient, whose images stay together. (default: ``patient_id``)"""
-    lesion_col: Annotated[str | None, Option(metavar="COL")] = None
+    lesion_col: Annotated[str | None, Option(metavar="COL", rare=True)] = None
     """Column of your table with the lesion, unique in the table. (default: ``lesion_id``)"""
-    side_col: Annotated[str | None, Option(metavar="COL")] = None
+    side_col: Annotated[str | None, Option(metavar="COL", rare=True)] = None
     """Column of your table with the side of the breast, such as left or R. (default: ``side``)"""
-    exam_col: Annotated[str | None, Option(metavar="COL")] = None
+    exam_col: Annotated[str | None, Option(metavar="COL", rare=True)] = None
     """Column of your table with the exam, unique in the table. (default: ``exam_id``)"""
     positive: Annotated[str | None, Option(metavar="CLASS")] = None
     """The positive class. (default: that of the data card or of the run, or ``malignant``)"""

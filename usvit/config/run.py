@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from usvit.config.evaluation import UnitSettings
+from usvit.config.fields import Option
 from usvit.config.sections import (
     DataConfig,
     DistillConfig,
@@ -23,6 +24,8 @@ from usvit.plain_data import Settings
 class Training(Section):
     """Settings of every training."""
 
+    panel = "Computing"
+
     recipe: str = "none"
     """Name of the recipe that it was built from; recorded in ``run.json``."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -31,7 +34,7 @@ class Training(Section):
     """Device that trains; ``auto``: a GPU if there is one."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """``auto``: bfloat16 autocast if the device supports it, otherwise float32."""
-    workers: Annotated[int, Field(ge=0)] = 0
+    workers: Annotated[int, Field(ge=0), Option(rare=True)] = 0
     """Processes that prepare batches; 0: the main process. The number does not change the result."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
@@ -106,7 +109,7 @@ class RunConfig(Training):
     input: InputConfig = InputConfig()
     units: UnitSettings = UnitSettings()
     distill: DistillConfig = DistillConfig()
-    allow_contaminated: bool = False
+    allow_contaminated: Annotated[bool, Option(rare=True)] = False
     """Test also on data sets that a foundation model behind the initial weights was pre-trained on, by its published
     list; every record and page says so."""
     folds_at_once: Annotated[int, Field(ge=1, le=100)] | None = None

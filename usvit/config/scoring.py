@@ -26,6 +26,8 @@ Product = Literal["sr", "sc", "gsps", "overlay"]
 class NetworkSettings(Section):
     """Networks of a run: which of them, where they are computed, and how their outputs become decisions."""
 
+    panel = "Networks and decisions"
+
     folds: Annotated[
         str,
         BeforeValidator(_folds_text, json_schema_input_type=str | int | Sequence[int]),
@@ -47,20 +49,24 @@ class NetworkSettings(Section):
 class ModelSettings(NetworkSettings):
     """A model that scores images from files: its networks, and the processes that read the files."""
 
+    panel = "Reading and computing"
+
     abstain: bool = False
     """Make no decision on images that are out of distribution."""
-    batch_size: Annotated[int, Field(ge=1, le=4096)] = BATCH_SIZE
+    batch_size: Annotated[int, Field(ge=1, le=4096), Option(rare=True)] = BATCH_SIZE
     """Number of images that the networks process at once."""
-    workers: Annotated[int | None, Field(ge=1, le=256)] = None
+    workers: Annotated[int | None, Field(ge=1, le=256), Option(rare=True)] = None
     """Number of reader processes. (default: one for each CPU core)"""
-    timeout: Annotated[float, Field(gt=0)] = 60.0
+    timeout: Annotated[float, Field(gt=0), Option(rare=True)] = 60.0
     """Maximum time to decode one image, in seconds; the file fails after it."""
-    memory_gb: Annotated[float, Field(ge=0.1)] = 4.0
+    memory_gb: Annotated[float, Field(ge=0.1), Option(rare=True)] = 4.0
     """Maximum memory of one reader process, in GB."""
 
 
 class ScoringSettings(ModelSettings):
     """Settings of a scoring job."""
+
+    panel = "What is scored and kept"
 
     frames: Annotated[str, Option(metavar="POLICY")] = "all"
     """Frames of a multi-frame file to score: ``all``, ``middle``, ``every:K``, or ``top:K`` by quality."""
@@ -69,30 +75,32 @@ class ScoringSettings(ModelSettings):
     ``conformal`` for the sets of the calibration."""
     keep_ids: bool = False
     """Keep paths and patient ids; the outputs are then as private as the input."""
-    key: Annotated[Path | None, Option(metavar="FILE")] = None
+    key: Annotated[Path | None, Option(metavar="FILE", rare=True)] = None
     """File with the secret key of the pseudonyms, created if missing. (default: in your settings)"""
     link: Annotated[Path | None, Option(metavar="FILE")] = None
     """Private table to write, outside the results: which pseudonym belongs to which file. A finished job can write it
     later, too."""
-    audit_log: Annotated[Path | None, Option(metavar="FILE")] = None
+    audit_log: Annotated[Path | None, Option(metavar="FILE", rare=True)] = None
     """File to which two lines are appended, who scored what and when, without patient data (mode 600)."""
-    thumbnails: bool = False
+    thumbnails: Annotated[bool, Option(rare=True)] = False
     """Show small images on the page ``scores.html``."""
-    pictures: bool = False
+    pictures: Annotated[bool, Option(rare=True)] = False
     """Also draw images whose tissue region is unknown; they may show a patient's name."""
     products: frozenset[Product] = frozenset()
     """Files to write for each input file: ``sr`` (DICOM SR), ``sc`` (DICOM Secondary Capture), ``gsps`` (DICOM
     presentation state), ``overlay`` (PNG); ``ProductOptions`` describes them."""
-    engine: Literal["local", "ray"] = "local"
+    engine: Annotated[Literal["local", "ray"], Option(rare=True)] = "local"
     """``local``, or ``ray`` for the machines of a Ray cluster."""
-    address: Annotated[str | None, Option(metavar="HOST:PORT")] = None
+    address: Annotated[str | None, Option(metavar="HOST:PORT", rare=True)] = None
     """Address of the Ray cluster. (default: start one on this machine)"""
-    cpus: Annotated[int | None, Field(ge=1)] = None
+    cpus: Annotated[int | None, Field(ge=1), Option(rare=True)] = None
     """Number of CPUs of each Ray worker. (default: 2)"""
 
 
 class ProductOptions(Section):
     """Products of a scoring job as options of the command line, one for each."""
+
+    panel = "Pictures and DICOM to write"
 
     sr: bool = False
     """Write a DICOM SR (TID 1500) for each DICOM file."""

@@ -1,6 +1,6 @@
 """Sections of a configuration that every kind of training has, with the meaning of each key."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -11,10 +11,14 @@ class Section(BaseModel):
     """Base class of all sections: frozen, refuses unknown keys and values that are not finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+    panel: ClassVar[str | None] = None
+    """Group of the options in the help text of a command; None: the first."""
 
 
 class DataConfig(Section):
     """Images of the run, and how images are handled that cannot be used unchanged."""
+
+    panel = "Images that are used"
 
     dataset: str = "phantom"
     """Name or file of a data card, or several joined by '+': ``busi+b``, ``bus_bra+./ours.md``."""
@@ -30,7 +34,7 @@ class DataConfig(Section):
     """Use only these classes, in this order, and leave out images of others: ``[benign, malignant]``."""
     manifest: str | None = None
     """Manifest written by ``usvit data prepare``; it is used instead of reading the data set's folder again."""
-    keep_list: Annotated[str | None, Option(metavar="FILE")] = None
+    keep_list: Annotated[str | None, Option(metavar="FILE", rare=True)] = None
     """CSV with a column image_id (and dataset, for a union): only these images are used; ``usvit data audit``
     writes one."""
     near_duplicates: Literal["group", "ignore"] = "group"
@@ -38,11 +42,11 @@ class DataConfig(Section):
     pixel-identical images and images of one patient stay together."""
     split_seed: int | None = None
     """Seed of the folds; by default the run's seed."""
-    keep_label_conflicts: Annotated[bool, Option("--keep-conflicts")] = False
+    keep_label_conflicts: Annotated[bool, Option("--keep-conflicts", rare=True)] = False
     """Keep pixel-identical images with different labels. By default all of them are left out."""
-    skip_bad: bool = False
+    skip_bad: Annotated[bool, Option(rare=True)] = False
     """Leave out and list files that cannot be read, instead of stopping."""
-    keep_ids: bool = False
+    keep_ids: Annotated[bool, Option(rare=True)] = False
     """Keep the image and patient ids of private data sets (folder, table, dicom) instead of writing pseudonyms. The run
     is then as private as the images."""
     cache: bool = True

@@ -15,7 +15,8 @@ from usvit.plain_yaml import parse_yaml, yaml_text
 from usvit.resources import configs_dir
 
 Stage = Literal["finetune", "pretrain", "transfer"]
-_COMMANDS: dict[Stage, str] = {"finetune": "cv", "pretrain": "pretrain", "transfer": "transfer"}
+COMMANDS: dict[Stage, str] = {"finetune": "cv", "pretrain": "pretrain", "transfer": "transfer"}
+"""Stage -> command whose recipes it has."""
 Config = TypeVar("Config", bound=BaseModel)
 _ALL_SETTINGS = "All settings: 'usvit docs configuration'."
 
@@ -44,7 +45,7 @@ def load_recipe(name_or_file: str, stage: Stage = "finetune") -> Settings:
             )
     elif not path.exists():
         hint = "A path to a .yaml file is accepted too."
-        for other, command in _COMMANDS.items():
+        for other, command in COMMANDS.items():
             if other != stage and name_or_file in recipe_names(other):
                 hint = f"'{name_or_file}' is a recipe of 'usvit {command}'. {hint}"
         raise unknown("recipe", name_or_file, recipe_names(stage), hint)

@@ -10,4 +10,5 @@ PLUGIN = Plugin(
             "Open a page in which images are scored, read and tested, until it is closed there or by Ctrl-C.",
         ),
     },
+    panel="Scoring and reading",
 )

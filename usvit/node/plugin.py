@@ -9,5 +9,6 @@ PLUGIN = Plugin(
         ),
         "dicom": CommandEntry("usvit.node.cli.dicom", "app", "Send DICOM files to archives."),
     },
+    panel="Operation beside an archive",
     records="usvit.node.records",
 )

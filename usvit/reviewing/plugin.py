@@ -10,5 +10,6 @@ PLUGIN = Plugin(
             "Read cases in a browser, blinded or with the model, as a reader study.",
         ),
     },
+    panel="Scoring and reading",
     records="usvit.reviewing.records",
 )

@@ -42,6 +42,7 @@ PLUGIN = Plugin(
             "Write the 127 coarse classes of ImageNet-1k (Huh et al. 2016), from which Grafit learns.",
         ),
     },
+    panel="Upstream: pre-training and transfer",
     records="usvit.upstream.records",
     run_kinds={
         "pretrain": RunKind(

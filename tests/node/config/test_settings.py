@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from tests.conftest import REPOSITORY
-from tests.settings_tables import check_page, rows, table
+from tests.settings_tables import check_page, table
+from usvit.config.listing import list_settings
 from usvit.errors import UsvitError
 from usvit.node.config import settings as node
 from usvit.node.config.file import load_node_config
@@ -113,4 +114,4 @@ PLACES = {"receive.allow": "[]", "folders": "[]", "rules": "[]", "models": "NAME
 
 
 def test_the_page_of_the_settings_is_that_of_the_source():
-    check_page(PAGE, INTRODUCTION + table(rows(node.NodeConfig, PLACES)), "tests/node/config/test_settings.py")
+    check_page(PAGE, INTRODUCTION + table(list_settings(node.NodeConfig, PLACES)), "tests/node/config/test_settings.py")
