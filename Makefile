@@ -3,6 +3,7 @@
 # make test-fast   set everything up, run the quick tests: the inner loop
 # make coverage   run all tests and show the lines that they do not reach; this takes more than twice as long
 # make lint   style and types
+# make docs   the documentation site with its search, build/site; for its gallery, small networks are trained
 # One environment, .venv, made again when pyproject.toml, constraints.txt or requirements.lock is newer.
 # make LOCKED=1 demo (test, lint)   the environment from requirements.lock: every file must have the hash that stands there
 
@@ -10,7 +11,7 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast coverage lint clean
+.PHONY: demo test test-fast coverage lint docs clean
 
 demo: $(READY)
 	$(VENV)/bin/usvit cv
@@ -28,6 +29,11 @@ lint: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+docs: $(READY)
+	[ -d build/site-extra/gallery ] || $(VENV)/bin/python site/gallery.py build/site-extra/gallery
+	$(VENV)/bin/python -m sphinx -W -n --keep-going -q -c site . build/site
+	@echo build/site/index.html
 
 $(READY): pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "usvit needs Python 3.11 or newer: make PYTHON=python3.12 ...")'

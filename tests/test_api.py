@@ -15,6 +15,7 @@ import typer.main
 
 import usvit
 from tests.conftest import REPOSITORY
+from tests.settings_tables import check_page
 from usvit.cli import app
 from usvit.data.phantom import PhantomSpec, write_phantom
 
@@ -121,8 +122,26 @@ COMMANDS = {
     "review merge": "usvit.reviewing.merge_reviews",
     "app": "usvit.desktop.open_app",
     "docs": "usvit.resources.documentation_page",
+    "recipes": "usvit.config.listing.list_recipes",
+    "settings": "usvit.config.listing.list_settings",
 }
 """Command -> the one function that does its work."""
+
+
+API_PAGE = REPOSITORY / "docs" / "reference" / "api.md"
+API_INTRODUCTION = """# Python API
+
+Every function of the package `usvit`: the site shows arguments, result, errors and an example, and so does
+`help(usvit.score)`. [How to use usvit from Python](../how-to/python.md) shows them at work. Arguments of a wrong type,
+and settings with a wrong name, are refused before anything is done. `tests/test_api.py` makes this page.
+
+"""
+
+
+def test_the_page_of_the_functions_has_all_of_them():
+    names = [*FUNCTIONS[:2], *sorted(FUNCTIONS[2:])]
+    fresh = API_INTRODUCTION + "".join(f"\n```{{eval-rst}}\n.. autofunction:: usvit.{name}\n```\n" for name in names)
+    check_page(API_PAGE, fresh, "tests/test_api.py")
 
 
 def test_import_loads_nothing_heavy():

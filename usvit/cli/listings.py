@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from usvit.cli import options as o
-from usvit.config.settings import Stage
 
 
 def recipes(
@@ -16,30 +15,27 @@ def recipes(
     json_: o.Json = False,
 ) -> None:
     """List the recipes of trainings, or show one."""
-    from usvit.config.settings import COMMANDS, recipe_names
+    from usvit.config.listing import list_recipes
+    from usvit.config.settings import COMMANDS
     from usvit.errors import unknown
     from usvit.files import read_text
     from usvit.resources import configs_dir
 
-    stages: dict[Stage, list[str]] = {stage: recipe_names(stage) for stage in COMMANDS}
+    listed = list_recipes()
     if name is not None:
-        found = [read_text(configs_dir() / stage / f"{name}.yaml") for stage, names in stages.items() if name in names]
-        if not found:
-            raise unknown("recipe", name, [one for names in stages.values() for one in names])
-        return print("\n".join(found), end="")
-    titles = {
-        f"usvit {COMMANDS[stage]}": {
-            one: read_text(configs_dir() / stage / f"{one}.yaml").partition("\n")[0].lstrip("# ") for one in names
-        }
-        for stage, names in stages.items()
-    }
-    if json_:
-        return print(json.dumps(titles, indent=2, ensure_ascii=False))
-    for command, ones in titles.items():
-        print(f"{command} --recipe")
-        for one, title in ones.items():
-            print(f"  {one:24} {title}")
-    return print("'usvit pretrain --list-recipes' also shows model, images and length.")
+        names = {one for titles in listed.values() for one in titles}
+        if name not in names:
+            raise unknown("recipe", name, sorted(names))
+        for file in (configs_dir() / stage / f"{name}.yaml" for stage in COMMANDS):
+            print(read_text(file) if file.is_file() else "", end="")
+    elif json_:
+        print(json.dumps(listed, indent=2, ensure_ascii=False))
+    else:
+        for command, titles in listed.items():
+            print(f"{command} --recipe")
+            for one, title in titles.items():
+                print(f"  {one:24} {title}")
+        print("'usvit pretrain --list-recipes' also shows model, images and length.")
 
 
 def settings(
@@ -60,10 +56,9 @@ def settings(
     every = list_settings(RunConfig)
     found = {one: said for one, said in every.items() if not key or one == key or one.startswith(f"{key}.")}
     if not found:
-        sections = {one.rpartition(".")[0] for one in every} - {""}
-        raise unknown("setting", key, [*every, *sections])
+        raise unknown("setting", key, [*every, *({one.rpartition(".")[0] for one in every} - {""})])
     if json_:
-        return print(json.dumps({one: said._asdict() for one, said in found.items()}, indent=2, ensure_ascii=False))
+        print(json.dumps({one: said._asdict() for one, said in found.items()}, indent=2, ensure_ascii=False))
+        return
     for one, said in found.items():
         print(f"{one}={said.default}\n    {said.meaning}")
-    return None

@@ -1,4 +1,4 @@
-"""The settings of a configuration with their defaults and meanings, for ``usvit settings`` and the reference pages."""
+"""What can be trained and set: the recipes, and the settings of a configuration with their defaults and meanings."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,6 +7,9 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import BaseModel
 
 from usvit.config.fields import meanings, section_in
+from usvit.config.settings import COMMANDS, recipe_names
+from usvit.files import read_text
+from usvit.resources import configs_dir
 
 
 class Setting(NamedTuple):
@@ -31,6 +34,22 @@ def list_settings(section: type[BaseModel], places: Mapping[str, str] | None = N
         '32'
     """
     return dict(_rows(section, None, "", places))
+
+
+def list_recipes() -> dict[str, dict[str, str]]:
+    """Return the shipped recipes: command, such as ``usvit cv`` -> name of a recipe -> the first line of its file.
+
+    Example:
+        >>> list_recipes()["usvit cv"]["demo"][:17]
+        'The demonstration'
+    """
+    return {
+        f"usvit {command}": {
+            name: read_text(configs_dir() / stage / f"{name}.yaml").partition("\n")[0].lstrip("# ")
+            for name in recipe_names(stage)
+        }
+        for stage, command in COMMANDS.items()
+    }
 
 
 def _rows(

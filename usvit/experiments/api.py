@@ -90,7 +90,7 @@ def train(
     """Train one network on a 70/15/15 hold-out and measure its predictions of the test images.
 
     Args:
-        dataset, model, data_root, progress, command, overrides, **sections: As in ``cross_validate``.
+        dataset, model, data_root, progress, command, overrides, sections: As in ``cross_validate``.
         settings: See ``RunArguments``.
         out: The run directory. Default: ``runs/<data>-<model>-<recipe>-seed<n>-train``.
 

@@ -102,7 +102,7 @@ def pretrain_sweep(
         recipe, model: As in ``pretrain``.
         settings: See ``PretrainArguments``.
         out: The run directory, or the folder of the runs if there are several.
-        data_root, progress, command, overrides, **sections: As in ``cross_validate``.
+        data_root, progress, command, overrides, sections: As in ``cross_validate``.
 
     Returns:
         Name of each cell -> its run; the name is "" if ``cell`` is None.
@@ -172,7 +172,7 @@ def transfer(
             one is chosen by upstream validation and by adapting all.
         settings: See ``TransferArguments``.
         out: The run directory. Default: a folder of ``runs`` that is named after the settings.
-        data_root, progress, command, overrides, **sections: As in ``cross_validate``.
+        data_root, progress, command, overrides, sections: As in ``cross_validate``.
 
     Returns:
         The run; ``result`` is the content of ``transfer.json``.
@@ -250,7 +250,7 @@ def test(
         classifiers: Each is a run of usvit (all of its folds, one by one), the folder of a fold, ``MODEL`` (the hub's
             recommended weights) or ``MODEL=WEIGHTS`` with the weights ``hub``, ``hub:UPSTREAM`` or a file.
         settings: See ``TestArguments``.
-        data_root, progress, command, overrides, **sections: As in ``cross_validate``.
+        data_root, progress, command, overrides, sections: As in ``cross_validate``.
         out: The run directory. Default: a folder of ``runs`` that is named after sources and classifier.
 
     Returns:

@@ -211,7 +211,7 @@ def section(name: str) -> str:
         for heading, text in card_facts(card)
     )
     prose = re.sub(r"\A# .+\n+", "", read_prose(name))
-    prose = re.sub(r"^## ", "### ", prose, flags=re.MULTILINE)
+    prose = re.sub(r"^## ", "### ", prose, flags=re.MULTILINE).replace("](../docs/", "](../")
     return f"\n## {name}\n\n{card.pretty_name}\n\n{facts}\n{prose}"
 
 
