@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.reviewing.accessibility import HAS_AXE, check_accessibility
 from usvit.data.phantom import PhantomSpec, write_phantom
 
 
@@ -32,9 +33,10 @@ def test_images_are_scored_read_and_tested_without_a_shell(browser, tiny_run, tm
     try:
         link = re.search(r"http\S+", process.stdout.readline())[0]
         page = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
-        page.set_default_timeout(300_000)
+        page.set_default_timeout(120_000)
         errors = []
         page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("response", lambda answer: answer.status >= 400 and errors.append(answer.url))
         page.goto(link)
         page.click("[data-pick=images]")
         page.click("#picker-list button:text-is('export')")
@@ -46,7 +48,10 @@ def test_images_are_scored_read_and_tested_without_a_shell(browser, tiny_run, tm
         page.focus("#models input")
         page.wait_for_timeout(5_000)  # the page asks for the state again
         assert page.evaluate("() => document.activeElement.name") == "model"
-        page.click("[data-start=score]")
+        page.press("[data-start=score]", "Enter")
+        page.wait_for_function(
+            "() => document.activeElement.dataset.act === 'stop'"
+        )  # where Score was cannot be pressed
         page.wait_for_selector("#scores a")
         assert f"{len(rows) - 1} images of {len(rows) - 1} files scored" in page.inner_text("#scores")
         page.wait_for_selector("[data-start=score]:enabled")
@@ -55,6 +60,12 @@ def test_images_are_scored_read_and_tested_without_a_shell(browser, tiny_run, tm
         page.click("[data-start=test]")
         page.wait_for_selector("#tests a")
         assert "AUC" in page.inner_text("#tests")
+        page.wait_for_selector("[data-start=recalibrate]:enabled")
+        page.click("[data-start=test]")
+        page.wait_for_selector("#tests > details")  # the earlier one is folded
+        page.click("#tests > details summary")
+        page.wait_for_timeout(5_000)  # the page asks for the state again
+        assert page.locator("#tests > details[open]").count() == 1
         page.wait_for_selector("[data-start=recalibrate]:enabled")
         page.click("[data-start=recalibrate]")
         page.wait_for_selector("#fit li")
@@ -68,6 +79,10 @@ def test_images_are_scored_read_and_tested_without_a_shell(browser, tiny_run, tm
             page.click("#exports a >> nth=0")
         assert download.value.suggested_filename.endswith(".xlsx") and download.value.path().stat().st_size > 3_000
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+        page.wait_for_selector("#job.runs", state="hidden")
+        for scheme in ("light", "dark") if HAS_AXE else ():
+            page.evaluate("(scheme) => document.documentElement.dataset.theme = scheme", scheme)
+            check_accessibility(page)
         page.click("[data-act=close]")
         assert process.wait(60) == 0 and errors == []
     finally:

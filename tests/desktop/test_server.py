@@ -155,7 +155,7 @@ def crash(channel):
 def ended(runner):
     for _ in range(600):
         if not runner.runs:
-            return runner.content()
+            return runner.report()
         time.sleep(0.05)
     raise AssertionError("the step does not end")
 
@@ -164,15 +164,15 @@ def test_errors_of_a_step_are_one_sentence_and_a_step_can_be_stopped():
     runner = StepRunner()
     runner.start(AppStep("test", "usvit x", fail, {"text": "The file x is no table."}))
     state = ended(runner)
-    assert (state["state"], state["error"], state["command"]) == ("failed", "The file x is no table.", "usvit x")
+    assert (state.state, state.error, state.command) == ("failed", "The file x is no table.", "usvit x")
     runner.start(AppStep("test", "usvit x", crash))
-    error = ended(runner)["error"]
+    error = ended(runner).error
     assert "bug" in error and "patient" not in error
     runner.start(AppStep("score", "usvit x", wait))
     with pytest.raises(UsvitError, match="Another step is running"):
         runner.start(AppStep("score", "usvit x", wait))
     runner.stop()
-    assert ended(runner)["state"] == "stopped"
+    assert ended(runner).state == "stopped"
 
 
 def test_the_desktop_entry_starts_the_command():

@@ -1,11 +1,11 @@
 """The page of ``usvit review`` in a browser, by keyboard, against a server of made-up cases."""
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.reviewing.accessibility import HAS_AXE, NO_AXE, check_accessibility
 from tests.reviewing.fake_server import AID, EVERY_KIND, MASKS, SCALE, FakeServer, image, task
 
 pytestmark = pytest.mark.slow
@@ -323,31 +323,22 @@ def test_nothing_is_cut_off_at_any_width(visit, server, scheme):
             page.screenshot(path=f"{folder}/{width}-{scheme}.png", full_page=width == 390)
 
 
-@pytest.mark.skipif("USVIT_AXE" not in os.environ, reason="USVIT_AXE names no axe.min.js (npm pack axe-core)")
+@pytest.mark.skipif(not HAS_AXE, reason=NO_AXE)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_violation(visit, server, scheme):
-    page = None
-
-    def check():
-        page.evaluate(Path(os.environ["USVIT_AXE"]).read_text())
-        found = page.evaluate("() => axe.run()")
-        assert len(found["passes"]) > 10
-        bad = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
-        assert [(one["id"], one["nodes"][0]["html"]) for one in bad] == []
-
     server.begin([AIDED])
     page = visit(scheme=scheme)
-    check()
+    check_accessibility(page)
     press(page, "?")
-    check()
+    check_accessibility(page)
     press(page, "Escape", "p")
-    check()
+    check_accessibility(page)
     press(page, "p", "1", "2", "5", "Enter")
     page.get_by_text("The reference class").wait_for()
-    check()
+    check_accessibility(page)
     press(page, "Enter")
     page.get_by_text("Thank you.").wait_for()
-    check()
+    check_accessibility(page)
     server.begin([], role="host", readers=READERS, export="usvit review export study.yaml")
     page = visit(390, scheme=scheme)
-    check()
+    check_accessibility(page)

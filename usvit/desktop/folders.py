@@ -6,8 +6,8 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
+from usvit.desktop.records import ChosenImages, FileKind, FolderLink, FolderListing, FoundModel
 from usvit.errors import UsvitError
 from usvit.plugins import plugin_run_kinds
 from usvit.records import RunRecord, load_record
@@ -39,17 +39,17 @@ def folder_at(text: str) -> Path:
         raise UsvitError(f"The folder {text} cannot be opened: {reason}. Choose another folder.") from error
 
 
-def list_folder(path: Path) -> dict[str, Any]:
+def list_folder(path: Path) -> FolderListing:
     """Return the names of the folders in a folder, without hidden ones, and where else one may look."""
     names = sorted((one.name for one in _folders_in(path)), key=natural)
     places = dict.fromkeys(str(one) for one in (Path.home(), Path.cwd()))
-    return {
-        "path": str(path),
-        "parent": None if path.parent == path else str(path.parent),
-        "folders": [{"name": name, "path": str(path / name)} for name in names[:_MOST_FOLDERS]],
-        "left_out": max(0, len(names) - _MOST_FOLDERS),
-        "places": [*places],
-    }
+    return FolderListing(
+        path=str(path),
+        parent=None if path.parent == path else str(path.parent),
+        folders=[FolderLink(name=name, path=str(path / name)) for name in names[:_MOST_FOLDERS]],
+        left_out=max(0, len(names) - _MOST_FOLDERS),
+        places=[*places],
+    )
 
 
 def _folders_in(path: Path | str) -> Iterator["os.DirEntry[str]"]:
@@ -62,7 +62,7 @@ def _folders_in(path: Path | str) -> Iterator["os.DirEntry[str]"]:
         return
 
 
-def describe_images(path: Path) -> dict[str, Any]:
+def describe_images(path: Path) -> ChosenImages:
     """Count the files of a folder as ``usvit score`` finds them, by the ending of their names.
 
     Raises:
@@ -70,26 +70,26 @@ def describe_images(path: Path) -> dict[str, Any]:
     """
     items = [*itertools.islice(discover([str(path)]), _MOST_FILES + 1)]
     kinds = Counter(Path(item.member or item.name).suffix.lower().lstrip(".") or "no ending" for item in items)
-    return {
-        "path": str(path),
-        "n_files": min(len(items), _MOST_FILES),
-        "more": len(items) > _MOST_FILES,
-        "kinds": [{"ending": ending, "n": n} for ending, n in kinds.most_common(8)],
-    }
+    return ChosenImages(
+        path=str(path),
+        n_files=min(len(items), _MOST_FILES),
+        more=len(items) > _MOST_FILES,
+        kinds=[FileKind(ending=ending, n=n) for ending, n in kinds.most_common(8)],
+    )
 
 
-def find_models(folders: Iterable[Path]) -> list[dict[str, Any]]:
+def find_models(folders: Iterable[Path]) -> list[FoundModel]:
     """Return the models below some folders: finished runs with networks.
 
     Args:
         folders: They are looked at in their order, to a depth of four folders.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, FoundModel] = {}
     waiting = [(str(folder), 0) for folder in folders]
     for path, depth in itertools.islice(_each(waiting), _MOST_SEEN):
         model = describe_model(Path(path))
         if model is not None:
-            found.setdefault(model["path"], model)
+            found.setdefault(model.path, model)
         elif depth < _DEEPEST:
             waiting += [(entry.path, depth + 1) for entry in _folders_in(path) if not entry.is_symlink()]
     return [*found.values()]
@@ -100,7 +100,7 @@ def _each(waiting: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
         yield waiting.pop(0)
 
 
-def describe_model(path: Path) -> dict[str, Any] | None:
+def describe_model(path: Path) -> FoundModel | None:
     """Return what a run says about its networks; None if the folder is no finished run that has some."""
     record_file = path / "run.json"
     try:
@@ -114,12 +114,10 @@ def describe_model(path: Path) -> dict[str, Any] | None:
     if record.state != "finished" or not has_networks or not (kind is None or kind.of_folds):
         return None
     data = record.data
-    return {
-        "path": str(path.resolve()),
-        "name": record.name,
-        "data": ", ".join(data.datasets or []),
-        "n_images": data.n_images,
-        "classes": [*(data.classes or [])],
-        "positive": data.positive_class,
-        "finished": (record.finished or "")[:10],
-    }
+    return FoundModel(
+        path=str(path.resolve()),
+        name=record.name,
+        data=", ".join(data.datasets or []),
+        n_images=data.n_images,
+        classes=[*(data.classes or [])],
+    )

@@ -5,8 +5,9 @@ import signal
 import threading
 import time
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Literal
 
+from usvit.desktop.records import StepProgress, StepReport
 from usvit.desktop.steps import AppStep
 from usvit.errors import UsvitError
 from usvit.processes import Child, exit_with_parent, in_words
@@ -25,17 +26,16 @@ class StepRunner:
         self._lock = threading.Lock()
         self._child: Child | None = None
         self._stopped = False
-        self._state: dict[str, Any] = {"state": "idle"}
+        self._report = StepReport(state="idle", notes=[], error="")
 
-    def content(self) -> dict[str, Any]:
-        """Return the step, its state (idle, running, finished, failed, stopped), its progress, and its error."""
-        with self._lock:
-            return {**self._state, "notes": [*self._state.get("notes", [])]}
+    def report(self) -> StepReport:
+        """Return the step, how it goes, and its error."""
+        return self._report
 
     @property
     def runs(self) -> bool:
         """Whether a step is running."""
-        return self.content()["state"] == "running"
+        return self._report.state == "running"
 
     def start(self, step: AppStep) -> None:
         """Start a step.
@@ -44,14 +44,14 @@ class StepRunner:
             UsvitError: Another step is running, or the system refuses another process.
         """
         with self._lock:
-            if self._state["state"] == "running":
+            if self.runs:
                 raise UsvitError("Another step is running. Wait for it, or stop it first.")
             try:
                 self._child = Child(_work, step, name=f"usvit {step.name}")
             except (OSError, EOFError) as error:
                 raise UsvitError(f"The step cannot be started: {error}. Close other programs and try again.") from error
             self._stopped = False
-            self._state = {"state": "running", "step": step.name, "command": step.command, "notes": []}
+            self._report = StepReport(state="running", step=step.name, command=step.command, notes=[], error="")
             threading.Thread(target=self._follow, args=(self._child,), daemon=True).start()
 
     def stop(self) -> None:
@@ -66,7 +66,7 @@ class StepRunner:
 
     def _follow(self, child: Child) -> None:
         """Take the messages of a child until it ends."""
-        end: tuple[str, str] | None = None
+        end: tuple[Literal["finished", "failed", "stopped"], str] | None = None
         while True:
             try:
                 kind, content = child.connection.recv()
@@ -76,9 +76,9 @@ class StepRunner:
                 if kind in ("finished", "failed"):
                     end = (kind, content)
                 elif kind == "note":
-                    self._state["notes"] = [*self._state["notes"], content][-_MOST_NOTES:]
+                    self._change(notes=[*self._report.notes, content][-_MOST_NOTES:])
                 else:
-                    self._state[kind] = content
+                    self._change(**{kind: content})
         child.wait()
         with self._lock:
             if self._stopped:
@@ -86,8 +86,11 @@ class StepRunner:
             elif end is None:
                 memory = " The memory may be full: close other programs." if child.killed_from_outside else ""
                 end = ("failed", f"The step {in_words(child.exit_code or 0)} without a message.{memory}")
-            self._state |= {"state": end[0], "error": end[1], "progress": None, "link": None}
+            self._change(state=end[0], error=end[1], progress=None, link=None)
         child.connection.close()
+
+    def _change(self, **update: Any) -> None:
+        self._report = self._report.model_copy(update=update)
 
 
 class _Messages(logging.Handler):
@@ -96,7 +99,7 @@ class _Messages(logging.Handler):
     def __init__(self, connection: Connection) -> None:
         super().__init__(logging.WARNING)
         self._connection, self._sending, self._last = connection, threading.Lock(), 0.0
-        self._task: dict[str, Any] = {}
+        self._task = StepProgress(name="", total=0, unit="", done=0, note="")
 
     def send(self, kind: str, content: Any) -> None:
         with self._sending:
@@ -109,13 +112,13 @@ class _Messages(logging.Handler):
         self.send("link", address)
 
     def start(self, name: str, total: int, unit: str, done: int = 0) -> None:
-        self._task, self._last = {"name": name, "total": total, "unit": unit}, 0.0
+        self._task, self._last = StepProgress(name=name, total=total, unit=unit, done=done, note=""), 0.0
         self.update(done)
 
     def update(self, done: int, note: str = "") -> None:
-        if time.monotonic() - self._last >= _SEND_SECONDS or done == self._task["total"]:
+        if time.monotonic() - self._last >= _SEND_SECONDS or done == self._task.total:
             self._last = time.monotonic()
-            self.send("progress", {**self._task, "done": done, "note": note})
+            self.send("progress", self._task.model_copy(update={"done": done, "note": note}))
 
     def finish(self) -> None:
         self.send("progress", None)

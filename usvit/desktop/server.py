@@ -19,6 +19,7 @@ from starlette.types import Scope
 from usvit.desktop.folders import folder_at, list_folder
 from usvit.desktop.work import MOST_LABEL_BYTES, AppWork
 from usvit.errors import UsvitError
+from usvit.records import Record
 from usvit.reviewing import (
     PageGuard,
     cookie_of,
@@ -95,10 +96,10 @@ class AppServer:
         return page_answer(self._page, request.path_params["name"])
 
     async def _state(self, request: Request) -> Response:
-        return await _answered(self._work.content)
+        return await _answered(self._work.state)
 
     async def _cases(self, request: Request) -> Response:
-        return await _answered(self._work.cases)
+        return await _answered(lambda: self._work.results().cases())
 
     async def _upload(self, request: Request) -> Response:
         content, name = await request.body(), request.query_params.get("name", "")
@@ -138,20 +139,24 @@ class AppServer:
     async def _done(self, act: Callable[[], None]) -> Response:
         """Do something, and answer the new state."""
 
-        def done() -> Any:
+        def done() -> Record:
             act()
-            return self._work.content()
+            return self._work.state()
 
         return await _answered(done)
 
     async def _document(self, request: Request) -> Response:
-        path = (await _documents(self._work)).get(request.path_params["name"])
+        try:
+            pages = await run_in_threadpool(lambda: self._work.results().documents())
+        except UsvitError:
+            pages = {}
+        path = pages.get(request.path_params["name"])
         return await not_found(request, KeyError()) if path is None else FileResponse(path, headers=_DOCUMENT)
 
     async def _workbook(self, request: Request) -> Response:
         name = request.path_params["name"]
         try:
-            content = await run_in_threadpool(self._work.workbook, name)
+            content = await run_in_threadpool(lambda: self._work.results().workbook(name))
         except UsvitError as error:
             return error_answer(str(error), 422)
         if content is None:
@@ -160,16 +165,9 @@ class AppServer:
         return Response(content, media_type=_XLSX, headers=headers)
 
 
-async def _documents(work: AppWork) -> dict[str, Any]:
+async def _answered(make: Callable[[], Record]) -> Response:
     try:
-        return await run_in_threadpool(work.documents)
-    except UsvitError:
-        return {}
-
-
-async def _answered(make: Callable[[], Any]) -> Response:
-    try:
-        return JSONResponse(await run_in_threadpool(make))
+        return JSONResponse((await run_in_threadpool(make)).content())
     except UsvitError as error:
         return error_answer(str(error), 422)
 

@@ -49,12 +49,14 @@ class OutputFolder:
             each call replaces the files of the last one.
         files: Names of other files that a call may find, from an earlier call or from one that was killed. A pattern
             may be used (``fold-*/predictions.csv``), and the name of a subfolder stands for everything in it.
+        instead: How the user names another folder, for errors.
     """
 
     path: Path
     what: str
     record: str = ""
     files: Collection[str] = ()
+    instead: str = "choose another folder with --out"
 
     def has_record(self) -> bool:
         """Return whether an earlier call has written its record. Errors are those of ``refuse_other_files``."""
@@ -67,7 +69,7 @@ class OutputFolder:
         Raises:
             UsvitError: The folder has such files and no record, is a file, or cannot be read. Nothing is changed.
         """
-        advice = "Nothing was changed: choose another folder with --out."
+        advice = f"Nothing was changed: {self.instead}."
         with disk_errors(self.path):
             if self.record and (self.path / self.record).is_file():
                 return
@@ -105,7 +107,7 @@ class OutputFolder:
         with for_the_owner_alone(private):
             make_folder(self.path)
             refuse_linked_folders(self.path)
-            with locked(lock, f"Another process is {verb} {self.path}. Wait for it, or choose another --out."):
+            with locked(lock, f"Another process is {verb} {self.path}. Wait for it, or {self.instead}."):
                 try:
                     self.refuse_other_files()  # another process may have written in between
                     self._clear_temporary_files()

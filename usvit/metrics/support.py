@@ -37,7 +37,7 @@ class Support:
         who = f" with {self.of}" if self.of else ""
         counted = f"{self.n_groups} group{'s' * (self.n_groups != 1)}{who}"
         if self.effective < _ROUGHLY_EQUAL * self.n_groups:
-            counted += f", which count as {self.effective:.0f} because a few of them hold most of the images,"
+            counted += f", which count as {self.effective:.0f} because a few of them hold most of the images:"
         else:
             counted += " only:"
         return f"from {counted} below {FEW_GROUPS}, intervals cover the true value less often than 95 %"

@@ -105,7 +105,8 @@ CREATE TABLE events (
 
 def study_folder(path: Path) -> OutputFolder:
     """Return the folder of the answers of a study, which one process at a time may change."""
-    return OutputFolder(path, "a review", files=(FILE, f"{FILE}-wal", f"{FILE}-shm", "export"))
+    files = (FILE, f"{FILE}-wal", f"{FILE}-shm", "export")
+    return OutputFolder(path, "a review", files=files, instead="name another folder as out in the file of the study")
 
 
 class StudyAnswers:

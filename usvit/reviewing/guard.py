@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 _MOST_BYTES = 64_000
 """Size of the body of a request that is no upload."""
 _COOKIE_SECONDS = 180 * 24 * 3600
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -31,7 +31,10 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_ENTER = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>usvit</title>'
+_ENTER = (
+    '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>usvit</title>'
+    '<link rel="icon" href="/page/icon.svg">'
+)
 
 
 class PageGuard:

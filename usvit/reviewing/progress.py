@@ -58,7 +58,7 @@ def _of_reader(answers: StudyAnswers, name: str) -> ReaderProgress:
     finished, opens_at = desk.where()
     return ReaderProgress(
         name=name,
-        **desk.progress(),
+        **desk.progress().content(),
         mean_seconds=answers.rows(mean, name)[0]["mean"],
         finished=finished,
         opens_at=opens_at,

@@ -13,12 +13,25 @@ from usvit.errors import UsvitError
 from usvit.reviewing.answer_checks import check_answer
 from usvit.reviewing.answers import StudyAnswers
 from usvit.reviewing.settings import QuestionSettings, Stage
+from usvit.reviewing.states import (
+    AskedQuestion,
+    CaseFeedback,
+    EarlierAnswers,
+    ImageAhead,
+    ModelAid,
+    OfferedAnswer,
+    PagePicture,
+    ReaderState,
+    ReadingCount,
+    ReadingTask,
+    TaskImage,
+    study_words,
+)
 
 _STAGES = {"unaided": "Without the model", "aided": "With the model", "arbitration": "Arbitration"}
 _AHEAD = 3
 """Number of readings whose images the page may fetch in advance."""
 _SECONDS_PER_DAY = 86_400.0
-Json = dict[str, Any]
 Shown = Literal["frame", "map", "mask"]
 
 
@@ -41,22 +54,21 @@ class ReaderDesk:
         self._kept: tuple[Any, list[sqlite3.Row]] | None = None
         """State of the study, and the readings at that time: a study may have 10,000 cases, and each frame asks."""
 
-    def state(self) -> Json:
+    def state(self) -> ReaderState:
         """Return what the page shows now; see ``docs/reference/review-page.md``."""
         rows, (finished, opens_at) = self._readings(), self.where()
         current = self._current(rows)
         task = None if current is None or opens_at is not None else self._task(rows, current)
-        return {
-            "role": "reader",
-            "study": self._study(),
-            "reader": self.reader,
-            "progress": self.progress(),
-            "task": task,
-            "finished": finished,
-            "opens_at": opens_at,
-            "can_undo": self._last(rows) is not None,
-            "upcoming": self._upcoming(rows, current) if task else [],
-        }
+        return ReaderState(
+            study=study_words(self._settings),
+            reader=self.reader,
+            progress=self.progress(),
+            task=task,
+            finished=finished,
+            opens_at=opens_at,
+            can_undo=self._last(rows) is not None,
+            upcoming=self._upcoming(rows, current) if task else [],
+        )
 
     def where(self) -> tuple[bool, str | None]:
         """Return whether all is read, and when the next session opens (ISO 8601; None if it is open)."""
@@ -65,17 +77,17 @@ class ReaderDesk:
         opens_at = self._opens_at(rows, current)
         return current is None and not self._waits(), None if opens_at is None else _iso(opens_at)
 
-    def progress(self) -> Json:
-        """Return ``done``, ``total``, ``session`` and ``sessions``."""
+    def progress(self) -> ReadingCount:
+        """Return how many readings are done, and in which session the next one is."""
         rows = self._readings()
         current = self._current(rows)
         sessions = max((row["session"] for row in rows), default=1)
-        return {
-            "done": sum(row["answered_at"] is not None for row in rows),
-            "total": len(rows),
-            "session": sessions if current is None else current["session"],
-            "sessions": sessions,
-        }
+        return ReadingCount(
+            done=sum(row["answered_at"] is not None for row in rows),
+            total=len(rows),
+            session=sessions if current is None else current["session"],
+            sessions=sessions,
+        )
 
     def answer(self, reading: int, question: str, value: Any, active_seconds: float) -> None:
         """Save the answer to one question of the current reading; None removes it.
@@ -240,23 +252,19 @@ class ReaderDesk:
         later = [row for row in rows if row["left_at"] is None and row["session"] == current["session"]]
         return later[: _AHEAD + 1]
 
-    def _upcoming(self, rows: list[sqlite3.Row], current: sqlite3.Row | None) -> list[Json]:
+    def _upcoming(self, rows: list[sqlite3.Row], current: sqlite3.Row | None) -> list[ImageAhead]:
         if current is None:
             return []
         cases = dict.fromkeys(row["case_id"] for row in self._ahead(rows, current))
         cases.pop(current["case_id"], None)
-        return [{"id": one["id"], "frames": one["n_frames"]} for case in cases for one in self._images(case)]
+        return [ImageAhead(id=one["id"], frames=one["n_frames"]) for case in cases for one in self._images(case)]
 
     # ---- what is shown
-
-    def _study(self) -> Json:
-        settings = self._settings
-        return {"title": settings.title, "protocol": settings.protocol, "instructions": settings.instructions}
 
     def _images(self, case: int) -> list[sqlite3.Row]:
         return self._answers.rows("SELECT * FROM images WHERE case_id = ? ORDER BY position", case)
 
-    def _given(self, reading: int) -> Json:
+    def _given(self, reading: int) -> dict[str, Any]:
         rows = self._answers.rows("SELECT question, value FROM answers WHERE reading_id = ?", reading)
         return {row["question"]: json.loads(row["value"]) for row in rows}
 
@@ -268,7 +276,7 @@ class ReaderDesk:
             return self._settings.masks != "never"
         return self._settings.masks == "aided" and self._discloses(row)
 
-    def _task(self, rows: list[sqlite3.Row], row: sqlite3.Row) -> Json:
+    def _task(self, rows: list[sqlite3.Row], row: sqlite3.Row) -> ReadingTask:
         if row["shown_at"] is None:
             with self._changing() as connection:
                 connection.execute("UPDATE readings SET shown_at = ? WHERE id = ?", (time.time(), row["id"]))
@@ -276,40 +284,37 @@ class ReaderDesk:
         case = self._answers.rows("SELECT * FROM cases WHERE id = ?", row["case_id"])[0]
         feedback = row["answered_at"] is not None
         stage: Stage = row["stage"]
-        return {
-            "id": row["id"],
-            "number": 1 + next(at for at, one in enumerate(rows) if one["id"] == row["id"]),
-            "stage": stage,
-            "stage_label": _STAGES[stage] if self._settings.source.has_model or stage != "unaided" else "Reading",
-            "training": bool(row["training"]),
-            "phase": "feedback" if feedback else "answer",
-            "images": [
-                {
-                    "id": one["id"],
-                    "frames": one["n_frames"],
-                    "width": one["width"],
-                    "height": one["height"],
-                    "spacing_mm": one["spacing_mm"],
-                    "label": one["label"],
-                    "frame_ms": one["frame_ms"],
-                }
+        return ReadingTask(
+            id=row["id"],
+            number=1 + next(at for at, one in enumerate(rows) if one["id"] == row["id"]),
+            stage=stage,
+            stage_label=_STAGES[stage] if self._settings.source.has_model or stage != "unaided" else "Reading",
+            training=bool(row["training"]),
+            phase="feedback" if feedback else "answer",
+            images=[
+                TaskImage(
+                    frames=one["n_frames"],
+                    **{name: one[name] for name in ("id", "width", "height", "spacing_mm", "label", "frame_ms")},
+                )
                 for one in images
             ],
-            "questions": [_question(one) for one in self._settings.asked(stage)],
-            "answers": self._given(row["id"]),
-            "earlier": self._earlier(row),
-            "aid": self._aid(case, images) if self._discloses(row) else None,
-            "masks": self._masks(images) if self._shows_masks(row) else [],
-            "feedback": {"truth": case["truth"]} if feedback else None,
-            "active_seconds": row["seconds"],
-        }
+            questions=[_question(one) for one in self._settings.asked(stage)],
+            answers=self._given(row["id"]),
+            earlier=self._earlier(row),
+            aid=self._aid(case, images) if self._discloses(row) else None,
+            masks=self._masks(images) if self._shows_masks(row) else [],
+            feedback=CaseFeedback(truth=case["truth"]) if feedback else None,
+            active_seconds=row["seconds"],
+        )
 
-    def _earlier(self, row: sqlite3.Row) -> list[Json]:
+    def _earlier(self, row: sqlite3.Row) -> list[EarlierAnswers]:
         """Return the reader's own answers of the stage before, or to the arbiter those of the readers."""
         if row["stage"] == "arbitration":
             same = "SELECT * FROM readings WHERE case_id = ? AND stage = 'unaided' AND NOT is_repeat ORDER BY id"
             rows = self._answers.rows(same, row["case_id"])
-            return [{"label": f"Reader {k}", "answers": self._given(one["id"])} for k, one in enumerate(rows, 1)]
+            return [
+                EarlierAnswers(label=f"Reader {k}", answers=self._given(one["id"])) for k, one in enumerate(rows, 1)
+            ]
         if row["stage"] != "aided" or self._settings.design != "sequential":
             return []
         same = (
@@ -317,28 +322,27 @@ class ReaderDesk:
             "AND stage = 'unaided'"
         )
         rows = self._answers.rows(same, self.reader, row["case_id"], row["session"], row["is_repeat"])
-        return [{"label": _STAGES["unaided"], "answers": self._given(one["id"])} for one in rows]
+        return [EarlierAnswers(label=_STAGES["unaided"], answers=self._given(one["id"])) for one in rows]
 
-    def _aid(self, case: sqlite3.Row, images: list[sqlite3.Row]) -> Json | None:
+    def _aid(self, case: sqlite3.Row, images: list[sqlite3.Row]) -> ModelAid | None:
         if case["score"] is None:
             return None
-        answers = self._answers
-        return {
-            "model": answers.model,
-            "score": case["score"],
-            "positive": answers.positive,
-            "decision": case["decision"] or None,
-            "threshold": answers.threshold,
-            "pictures": [
-                {"image": at, "url": f"map/{one['id']}/{k}", "label": name}
+        return ModelAid(
+            model=self._answers.model,
+            score=case["score"],
+            positive=self._answers.positive,
+            decision=case["decision"] or None,
+            threshold=self._answers.threshold,
+            pictures=[
+                PagePicture(image=at, url=f"map/{one['id']}/{k}", label=name)
                 for at, one in enumerate(images)
                 for k, (name, _) in enumerate(json.loads(one["maps"]))
             ],
-        }
+        )
 
-    def _masks(self, images: list[sqlite3.Row]) -> list[Json]:
+    def _masks(self, images: list[sqlite3.Row]) -> list[PagePicture]:
         return [
-            {"image": at, "url": f"mask/{one['id']}", "label": "lesion mask"}
+            PagePicture(image=at, url=f"mask/{one['id']}", label="lesion mask")
             for at, one in enumerate(images)
             if json.loads(one["masks"])
         ]
@@ -352,13 +356,10 @@ class ReaderDesk:
         connection.execute("UPDATE readings SET seconds = ? WHERE id = ?", (seconds, row["id"]))
 
 
-def _question(one: QuestionSettings) -> Json:
-    shown = one.model_dump(mode="json", exclude={"stages"})
-    return {
-        **shown,
-        "label": one.label or one.name,
-        "choices": [{"value": choice.value, "label": choice.label or choice.value} for choice in one.choices],
-    }
+def _question(one: QuestionSettings) -> AskedQuestion:
+    shown = one.model_dump(exclude={"stages", "label", "choices"})
+    choices = [OfferedAnswer(value=choice.value, label=choice.label or choice.value) for choice in one.choices]
+    return AskedQuestion(**shown, label=one.label or one.name, choices=choices)
 
 
 def _event(

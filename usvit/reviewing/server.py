@@ -36,6 +36,7 @@ from usvit.reviewing.guard import (
 from usvit.reviewing.pictures import StudyPictures
 from usvit.reviewing.progress import progress_of
 from usvit.reviewing.reader_desk import OutOfDate, ReaderDesk, Shown
+from usvit.reviewing.states import HostReader, HostState, study_words
 
 HOST = ""
 """Name of who runs the study, among the readers."""
@@ -156,7 +157,7 @@ class ReviewServer:
         who = request.state.who
         if who == HOST:
             return (
-                JSONResponse(await run_in_threadpool(self._overview))
+                JSONResponse((await run_in_threadpool(self._overview)).content())
                 if request.method == "GET"
                 else error_answer("", 403)
             )
@@ -164,7 +165,7 @@ class ReviewServer:
         def done() -> Any:
             with self._locks[who]:
                 act(self.desks[who])
-                return {"saved": True} if saved else self.desks[who].state()
+                return {"saved": True} if saved else self.desks[who].state().content()
 
         try:
             return JSONResponse(await run_in_threadpool(done))
@@ -173,11 +174,10 @@ class ReviewServer:
         except UsvitError as error:
             return error_answer(str(error), 422)
 
-    def _overview(self) -> dict[str, Any]:
+    def _overview(self) -> HostState:
         settings, record = self.answers.settings, progress_of(self.answers)
-        study = {"title": settings.title, "protocol": settings.protocol, "instructions": settings.instructions}
-        readers = [{**one.content(), "link": self.link(one.name)} for one in record.readers]
-        return {"role": "host", "study": study, "readers": readers, "export": self.export_command}
+        readers = [HostReader(**one.content(), link=self.link(one.name)) for one in record.readers]
+        return HostState(study=study_words(settings), readers=readers, export=self.export_command)
 
     # ---- pictures
 

@@ -19,7 +19,7 @@ from usvit.reviewing.cases import FoundCases, FoundImage, ImageFacts, ReviewImag
 from usvit.reviewing.pixels import look_at
 from usvit.reviewing.settings import SourceSettings
 from usvit.scoring import Readers, ReadSettings, ScoringItem, WorkerFailure, discover, read_scores
-from usvit.wording import plural
+from usvit.wording import listed, plural
 
 logger = logging.getLogger(__name__)
 _POSITIVE = "malignant"
@@ -262,7 +262,9 @@ def _scores(source: SourceSettings) -> tuple[Mapping[str, float], Mapping[str, s
     decisions = by_file["decision"].agg(lambda words: words.iloc[0] if words.nunique() == 1 else "")
     scores = {str(item): float(score) for item, score in by_file["score"].mean().items()}
     words = {str(item): str(word) for item, word in decisions.items()}
-    return scores, words, scored.positive, source.scores.name
+    architectures = sorted({one.architecture for one in scored.networks})
+    named = f"{listed(architectures)}, {plural(len(scored.networks), 'network')}"
+    return scores, words, scored.positive, named if architectures else source.scores.name
 
 
 def _text(cell: object) -> str | None:

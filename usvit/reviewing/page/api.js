@@ -26,7 +26,7 @@ export async function refusal(response, repeated = false) {
 }
 
 /** Ask once, or again until the server answers. Errors: Refused; TypeError where it is asked only once. */
-async function request(path, options = {}, once = false) {
+export async function request(path, options = {}, once = false) {
   for (let attempt = 0; ; attempt++) {
     let response = null;
     try {
@@ -54,8 +54,14 @@ export const getState = () => request("/api/state");
 
 /** Post; the answer is the new state. `once`: for what must not happen twice. */
 export function post(path, body, { once = false } = {}) {
-  const headers = { "Content-Type": "application/json", "X-Usvit-Review": "1" };
-  return request(path, { method: "POST", headers, body: JSON.stringify(body) }, once);
+  return send(path, "application/json", JSON.stringify(body), once);
+}
+
+/** Send a file; the answer is the new state. */
+export const upload = (path, file) => send(path, "application/octet-stream", file, true);
+
+function send(path, type, body, once) {
+  return request(path, { method: "POST", headers: { "Content-Type": type, "X-Usvit-Review": "1" }, body }, once);
 }
 
 /** The answers on their way to the server, in order; of two to one question, the later one counts. */
