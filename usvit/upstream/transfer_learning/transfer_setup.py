@@ -44,6 +44,8 @@ from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.transfer import TransferConfig
 from usvit.upstream.records.training import Dropped
 from usvit.upstream.sources.catalog import DATA
+from usvit.upstream.text_tuning.figures import check_prompts
+from usvit.upstream.text_tuning.pairs import texts_of
 from usvit.upstream.transfer_learning import probes
 from usvit.upstream.transfer_learning.features import FeatureExtractor
 from usvit.upstream.transfer_learning.retrieval import is_grafit, searching
@@ -177,6 +179,9 @@ def _prepare_one(config: TransferConfig, splits: TransferSplits) -> TransferSetu
         )
     mean, std = input_statistics(spec, weights)
     probes.check(config, splits)
+    if config.how == "text":
+        check_prompts(config.text, splits.classes)
+        texts_of(config.text, splits)
     model, loaded = _build(config, spec, weights, len(splits.classes))
     if config.how == "retrieval":
         searching(model, weights, config)  # an incomplete run fails here
