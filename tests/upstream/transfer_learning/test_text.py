@@ -9,8 +9,12 @@ from sklearn.metrics import roc_auc_score
 from tests.messages import record_messages
 from tests.upstream.transfer_learning.conftest import CLASSES, N, picture
 from tests.upstream.transfer_learning.test_experiment import run
+from usvit.config import build
+from usvit.data.phantom import WORDING, PhantomSpec, write_phantom
 from usvit.errors import UsvitError
+from usvit.upstream.config.transfer import TransferConfig
 from usvit.upstream.text_tuning.tower import load_text_tower
+from usvit.upstream.transfer_learning.experiment import Transfer
 
 SMALL = {"width": 16, "heads": 2, "depth": 1, "steps": 60, "batch_size": 30, "lr": 0.01, "vocabulary": 300}
 
@@ -65,6 +69,22 @@ def test_pairs_in_shards_need_no_class_and_the_test_no_text(settings, tmp_path):
     record = run(settings, tmp_path / "run", changes).result
     assert (record.images.classes, record.images.n_train, record.text.recall) == (list(CLASSES), 30, [])
     assert record.summary[0].accuracy.value > 0.6
+
+
+@pytest.mark.slow
+def test_texts_of_a_phantom_that_usvit_writes_are_pairs_of_its_data_card(settings, tmp_path):
+    folder = write_phantom(PhantomSpec(n=60, size=64), tmp_path / "phantom")
+    changes = {
+        "how": "text",
+        "source": {"name": "data", "path": None, "val": None, "val_share": 0.1},
+        "data": {"dataset": "phantom"},
+        "text": SMALL | {"steps": 2, "pairs": str(folder / "texts.csv")},
+    }
+    config = build(TransferConfig, settings, changes)
+    found = Transfer(config, out=tmp_path / "run", command="usvit transfer", roots={"phantom": folder}).run().result
+    patients = {one.auc.n_groups for one in found.text.zero_shot if one.of == "class"}
+    assert len(patients) == 1 and patients.pop() < found.images.n_test  # views of a patient count together
+    assert {one.of for one in found.text.zero_shot} == {"class", *WORDING}
 
 
 @pytest.mark.slow

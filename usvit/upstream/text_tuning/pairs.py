@@ -7,7 +7,7 @@ import numpy as np
 
 from usvit.data.datasets import ImageText
 from usvit.errors import UsvitError
-from usvit.files import read_csv
+from usvit.files import read_csv, sha256_of_text
 from usvit.upstream.config.text import TextConfig
 from usvit.upstream.transfer_learning.splits import TransferSplit, TransferSplits
 from usvit.wording import plural
@@ -46,13 +46,25 @@ def texts_of(config: TextConfig, splits: TransferSplits) -> tuple[list[str], lis
             f"{len(without)} of {plural(len(train), 'training image')} have no text in {where} ({without[0]}"
             f"{', ...' if len(without) > 1 else ''}). Add their texts, or take these images out of the training."
         )
-    if others := set(table or {}).difference(*names):
-        logger.warning(
-            f"{plural(len(others), 'row')} of {where} name no image of the training or the test, such as "
-            f"{min(others)}, and are not used."
-        )
     found = [one for one in test if one is not None and one.text.strip()]
     return [one.text for one in train if one is not None], found if len(found) == len(test) else None
+
+
+def check_pairs(config: TextConfig, splits: TransferSplits) -> str:
+    """Check the texts before any image is read, and return a hash of them.
+
+    Raises:
+        UsvitError: As ``texts_of``.
+    """
+    train, test = texts_of(config, splits)
+    table = {} if config.pairs is None else _read_pairs(Path(config.pairs))
+    used = [_names_in(table, split) for split in (splits.train, splits.test)]
+    if others := set(table).difference(*used):
+        logger.warning(
+            f"{plural(len(others), 'row')} of {config.pairs} name no image of the training or the test, such as "
+            f"{min(others)}, and are not used."
+        )
+    return sha256_of_text(str((train, test)))
 
 
 def _names_in(table: dict[str, ImageText], split: TransferSplit) -> list[str]:
