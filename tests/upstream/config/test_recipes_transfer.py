@@ -7,6 +7,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.upstream.config.recipe_tables import TRANSFER
 from usvit.config import build, recipe_names
+from usvit.data.phantom import WORDING
 from usvit.resources import configs_dir
 from usvit.upstream.config.sweep import cells, for_dataset, read_recipe, settings_for
 from usvit.upstream.config.transfer import TransferConfig
@@ -246,5 +247,6 @@ def test_clusters_and_separability_have_the_numbers_of_the_thesis():
 
 def test_prompts_of_phantoms_name_no_class_and_every_class_has_some():
     prompts = config_of("text_phantom").text.prompts
-    assert set(prompts) == {"benign", "malignant", "normal"}
+    concepts = {f"{kind}: {value}" for kind, values in WORDING.items() for value in values}
+    assert set(prompts) == {"benign", "malignant", "normal"} | concepts
     assert not any(name in one for each in prompts.values() for one in each for name in ("benign", "malignant"))

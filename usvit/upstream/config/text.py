@@ -44,7 +44,7 @@ class TextConfig(Section):
     """Prompts of a class or concept without ``prompts``; ``{}`` stands for the name of the class, or for value and name
     of the concept: ``oval shape``. The mean of all prompts counts."""
     prompts: dict[str, _Texts] = Field(default_factory=dict)
-    """Class -> its prompts, in place of ``templates``."""
+    """Class, or value of a concept (``margin: spiculated``) -> its prompts, in place of ``templates``."""
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:

@@ -4,6 +4,7 @@ A class or a value of a concept is the mean of its prompts' embeddings (Radford 
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -26,8 +27,8 @@ RECALL_AT = (1, 5, 10)
 
 
 def check_prompts(config: TextConfig, classes: Sequence[str]) -> None:
-    """Raise UsvitError if there are prompts for a class that the images do not have."""
-    if others := [name for name in config.prompts if name not in classes]:
+    """Raise UsvitError if there are prompts for a class that the images do not have; those of concepts have a colon."""
+    if others := [name for name in config.prompts if name not in classes and ": " not in name]:
         raise UsvitError(
             f"text.prompts names the class {others[0]}, but the classes of the test images are "
             f"{', '.join(classes[:10])}. Correct or remove it."
@@ -36,9 +37,7 @@ def check_prompts(config: TextConfig, classes: Sequence[str]) -> None:
 
 def class_logits(tower: TextTower, images: Floats, classes: Sequence[str]) -> Floats:
     """Return scaled cosines of images, unit vectors (n, E), and classes, (n, K) float."""
-    config = tower.config
-    prompts = [config.prompts.get(name) or [one.replace("{}", name) for one in config.templates] for name in classes]
-    return _similar(tower, images, prompts)
+    return _similar(tower, images, [_prompts(tower.config, name, name) for name in classes])
 
 
 def class_aucs(split: TransferSplit, logits: Floats) -> list[ZeroShotAuc]:
@@ -68,13 +67,14 @@ def concept_figures(
         The figures, and columns ``image_id``, and ``<concept>: <value>`` in [0, 1]; no table without concepts.
     """
     kinds = dict.fromkeys(kind for one in texts for kind in one.concepts)
-    found, scores = [], {}
+    found: list[ZeroShotAuc] = []
+    scores: dict[str, Floats] = {}
     for kind in kinds:
         truth = np.array([one.concepts.get(kind, "") for one in texts])
         values = sorted({value for value in truth.tolist() if value})
         if len(values) < 2:
             continue
-        prompts = [[one.replace("{}", f"{value} {kind}") for one in tower.config.templates] for value in values]
+        prompts = [_prompts(tower.config, f"{kind}: {value}", f"{value} {kind}") for value in values]
         prob = softmax(_similar(tower, images, prompts), axis=1)
         known = truth != ""
         groups = None if split.groups is None else split.groups[known]
@@ -87,9 +87,13 @@ def recalls(tower: TextTower, images: Floats, texts: Sequence[ImageText], split:
     """Return the recall at 1, 5 and 10 of the own text of each image, and of the own image of each text."""
     written = tower.embedded([one.text for one in texts])
     groups = np.arange(len(texts)) if split.groups is None else split.groups
+    both: dict[Literal["image", "text"], NDArray[np.int64]] = {
+        "image": own_ranks(images, written),
+        "text": own_ranks(written, images),
+    }
     return [
         TextRecall(query=query, k=k, recall=TransferEstimate.of(clustered_share(ranks <= k, groups)))
-        for query, ranks in (("image", own_ranks(images, written)), ("text", own_ranks(written, images)))
+        for query, ranks in both.items()
         for k in RECALL_AT
         if k < len(texts)
     ]
@@ -99,6 +103,10 @@ def image_vectors(tower: TextTower, features: NDArray[np.float32]) -> Floats:
     """Return unit vectors (n, E) of features (n, D)."""
     with torch.inference_mode():
         return np.asarray(tower.images(torch.from_numpy(features)).numpy(), dtype=np.float64)
+
+
+def _prompts(config: TextConfig, key: str, said: str) -> Sequence[str]:
+    return config.prompts.get(key) or [one.replace("{}", said) for one in config.templates]
 
 
 def _similar(tower: TextTower, images: Floats, prompts: Sequence[Sequence[str]]) -> Floats:
