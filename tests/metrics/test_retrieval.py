@@ -220,3 +220,16 @@ def test_conditional_ranking_is_equation_2_5_and_the_oracle_ranks_its_coarse_cla
 def test_arrays_that_do_not_fit_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_ranks_of_pairs_are_those_of_a_sort_and_equal_keys_come_first(monkeypatch):
+    rng = np.random.default_rng(3)
+    queries, keys = rng.normal(size=(2, 40, 3))
+    order = np.argsort(-cosine_similarity(queries, keys), axis=1)
+    expected = [1 + row.tolist().index(own) for own, row in enumerate(order)]
+    assert retrieval.own_ranks(queries, keys).tolist() == expected
+    monkeypatch.setattr(retrieval, "_CELLS", 120)  # blocks of three queries
+    assert retrieval.own_ranks(queries, keys).tolist() == expected
+    assert retrieval.own_ranks(np.ones((5, 3)), np.ones((5, 3))).tolist() == [5] * 5
+    with pytest.raises(ValueError, match="no pairs"):
+        retrieval.own_ranks(queries, keys[:-1])

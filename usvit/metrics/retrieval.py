@@ -165,6 +165,31 @@ def average_precisions(
     return found
 
 
+def own_ranks(queries: ArrayLike, keys: ArrayLike) -> Ints:
+    """Compute the rank, from 1, of each query's own key by cosine; the own key of query i is key i.
+
+    Among keys that are equally near, the own one comes last, so that embeddings that are all equal find nothing.
+
+    Args:
+        queries, keys: (n, D) float, pairs in the same order.
+
+    Returns:
+        (n,) int in [1, n]; the recall at k of query i is 1 if its rank is at most k.
+
+    Raises:
+        ValueError: shapes or values that do not fit.
+    """
+    asked, known = _unit(queries), _unit(keys)
+    if len(asked) != len(known):
+        raise ValueError(f"{len(asked)} queries and {len(known)} keys are no pairs")
+    found = np.empty(len(asked), dtype=np.int64)
+    for rows in _portions(len(asked), len(known)):
+        similar = asked[rows] @ known.T
+        own = np.take_along_axis(similar, np.arange(len(asked))[rows, None], axis=1)
+        found[rows] = (similar >= own).sum(axis=1)
+    return found
+
+
 def mean_precisions(
     precisions: Mapping[str, Floats],
     groups: ArrayLike | None = None,

@@ -166,8 +166,8 @@ def transfer(
     Strengths of regularisation and cells are chosen on validation images; the test images are used once.
 
     Args:
-        how: ``fewshot``, ``linear``, ``knn`` or ``retrieval`` (on frozen features), or ``finetune``. Default: as the
-            recipe says, otherwise ``fewshot``.
+        how: ``fewshot``, ``linear``, ``knn``, ``retrieval`` or ``text`` (on frozen features), or ``finetune``.
+            Default: as the recipe says, otherwise ``fewshot``.
         weights: A run of ``pretrain``, ``hub``, ``hub:UPSTREAM``, ``scratch`` or a file; or several of them, of which
             one is chosen by upstream validation and by adapting all.
         settings: See ``TransferArguments``.

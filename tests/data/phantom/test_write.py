@@ -61,7 +61,7 @@ def test_folder_holds_what_the_table_says_and_nothing_else(folder):
     assert len(table) == SMALL.n
     assert table.image_id.is_unique
     assert list(table.image_id) == sorted(table.image_id)
-    named = {*table.path, *table.mask_path, "phantom.csv", "phantom.json"}
+    named = {*table.path, *table.mask_path, "phantom.csv", "phantom.json", "texts.csv"}
     assert set(contents(folder)) == named
     assert list(table.path) == [f"{row.label}/{row.image_id}.png" for row in table.itertuples()]
     assert (table.groupby("patient_id").label.nunique() == 1).all()
@@ -77,6 +77,17 @@ def test_masks_and_signs_are_there_for_lesions_and_empty_for_normal_images(folde
         signs = [value for name, value in row._asdict().items() if name.startswith(("sign_", "lesion_"))]
         assert len(signs) == 11
         assert np.isnan(signs).all() if row.label == "normal" else np.isfinite(signs).all()
+
+
+def test_texts_describe_the_signs_of_each_image(folder):
+    texts = pd.read_csv(folder / "texts.csv").set_index("image_id")
+    table = table_of(folder).set_index("image_id")
+    assert list(texts.index) == list(table.index) and texts.text.notna().all()
+    normal = table.label == "normal"
+    assert texts.loc[normal, "shape"].isna().all() and texts.loc[~normal].notna().all(axis=None)
+    lesions = table[~normal]
+    taller = texts.loc[lesions.index, "orientation"] == "not parallel"
+    assert (taller == (lesions.sign_orientation >= 1)).all()
 
 
 def test_description_names_spec_version_and_sources(folder):

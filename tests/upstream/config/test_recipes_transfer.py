@@ -7,6 +7,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.upstream.config.recipe_tables import TRANSFER
 from usvit.config import build, recipe_names
+from usvit.data.phantom import WORDING
 from usvit.resources import configs_dir
 from usvit.upstream.config.sweep import cells, for_dataset, read_recipe, settings_for
 from usvit.upstream.config.transfer import TransferConfig
@@ -54,6 +55,8 @@ def test_every_part_is_one_of_the_data_sets_parts_and_none_is_two(name):
     known_splits |= {f"{TORCHVISION}{name}": tuple(splits) for name, splits in SPLITS.items()}
     for dataset in [None, *READ[name].datasets]:
         config = config_of(name, dataset)
+        if config.source.name == "phantom":
+            continue  # generated: every split has other images
         splits = known_splits[config.source.name]
         parts = [config.source.split, config.source.val, config.test]
         known = "+".join(part for part in parts if part).split("+")
@@ -240,3 +243,10 @@ def test_clusters_and_separability_have_the_numbers_of_the_thesis():
     assert [config_of("clusters", dataset).clusters for dataset in (None, "cifar100")] == [15_000, 1_500]
     config = config_of("separability")
     assert (config.how, config.draws, config.source.coarse) == ("separability", 10, "superclass")
+
+
+def test_prompts_of_phantoms_name_no_class_and_every_class_has_some():
+    prompts = config_of("text_phantom").text.prompts
+    concepts = {f"{kind}: {value}" for kind, values in WORDING.items() for value in values}
+    assert set(prompts) == {"benign", "malignant", "normal"} | concepts
+    assert not any(name in one for each in prompts.values() for one in each for name in ("benign", "malignant"))

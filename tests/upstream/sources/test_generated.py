@@ -109,3 +109,13 @@ def test_sources_are_opened_by_their_configuration(name):
 def test_an_unknown_name_is_refused():
     with pytest.raises(UsvitError, match="fractals"):
         open_generated(SourceConfig(name="fractal"), split="train", seed=0)
+
+
+def test_each_image_has_a_sentence_that_more_images_do_not_change_and_another_seed_does():
+    few, many, other = (
+        PhantomSource(size=size, image_size=32, seed=seed) for size, seed in ((20, 0), (40, 0), (20, 1))
+    )
+    texts = [few.text(index) for index in range(20)]
+    assert texts == [many.text(index) for index in range(20)] != [other.text(index) for index in range(20)]
+    normal = few.classes.index("normal")
+    assert [not one.concepts for one in texts] == (few.targets == normal).tolist()

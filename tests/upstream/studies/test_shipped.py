@@ -27,6 +27,7 @@ SAMPLE = (
     "alabdulmohsin2023_figure6",
     "busi_by_image",
     "dosovitskiy2021_figure9",
+    "steiner2022_table6",
     "touvron2022_thesis_table4_4",
     "touvron2022_three_things_table2",
 )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .labelled_images import HASHED_AT_ONCE as HASHED_AT_ONCE
     from .labelled_images import ConcatDataset as ConcatDataset
     from .labelled_images import GeneratedSource as GeneratedSource
+    from .labelled_images import ImageText as ImageText
     from .labelled_images import Indices as Indices
     from .labelled_images import LabelledByImage as LabelledByImage
     from .labelled_images import Relabelled as Relabelled

@@ -5,6 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,15 @@ class StringArray(Sequence[str]):
     def blocks(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the bytes and the end positions, for a checksum."""
         return self._bytes, self._ends
+
+
+@dataclass(frozen=True)
+class ImageText:
+    """What is written about an image."""
+
+    text: str
+    concepts: Mapping[str, str] = field(default_factory=dict)
+    """Kind -> what the image shows of it, such as ``{"shape": "oval"}``; a kind that is not known is missing."""
 
 
 class UpstreamDataset(Dataset[Image.Image], ABC):
@@ -98,6 +108,10 @@ class UpstreamDataset(Dataset[Image.Image], ABC):
     def image_name(self, index: int) -> str:
         """Return the name of an image for tables and error messages."""
         return f"{self.name}[{index}]"
+
+    def text(self, index: int) -> ImageText | None:
+        """Return the text of an image; None if the dataset has no texts."""
+        return None
 
     def order(self, generator: np.random.Generator) -> Indices:
         """Return a (N,) permutation of the images for one epoch."""
@@ -204,6 +218,9 @@ class Subset(UpstreamDataset):
     def image_name(self, index: int) -> str:
         return self.source.image_name(int(self.indices[index]))
 
+    def text(self, index: int) -> ImageText | None:
+        return self.source.text(int(self.indices[index]))
+
     def order(self, generator: np.random.Generator) -> Indices:
         """Return the order of ``source`` without the other images, so that shards are still read one by one."""
         position = np.full(len(self.source), -1, dtype=np.int64)
@@ -249,6 +266,10 @@ class ConcatDataset(UpstreamDataset):
     def image_name(self, index: int) -> str:
         part, inner = self._locate(index)
         return part.image_name(inner)
+
+    def text(self, index: int) -> ImageText | None:
+        part, inner = self._locate(index)
+        return part.text(inner)
 
     def order(self, generator: np.random.Generator) -> Indices:
         """Interleave the orders of the datasets evenly, so that shards are still read one by one."""
@@ -297,6 +318,9 @@ class Relabelled(UpstreamDataset):
 
     def image_name(self, index: int) -> str:
         return self.source.image_name(index)
+
+    def text(self, index: int) -> ImageText | None:
+        return self.source.text(index)
 
     def order(self, generator: np.random.Generator) -> Indices:
         return self.source.order(generator)

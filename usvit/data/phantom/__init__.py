@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from .render import cut_lesion as cut_lesion
     from .render import render_image as render_image
     from .render import sample_patient as sample_patient
+    from .sentences import WORDING as WORDING
+    from .sentences import descriptors as descriptors
+    from .sentences import sentence as sentence
     from .signs import SIGN_LAWS as SIGN_LAWS
+    from .signs import Signs as Signs
     from .spec import CLASS_SHARE as CLASS_SHARE
     from .spec import GENERATOR_VERSION as GENERATOR_VERSION
     from .spec import PhantomSpec as PhantomSpec

@@ -11,7 +11,7 @@ from usvit.data.phantom.units import NO_UNIT, ViewedUnit, first_views, viewed_un
 
 _MAX_VIEWS = 3
 # Random streams of the whole set. Those of patients (render.py) differ in the length of their spawn key.
-CLASSES, VIEWS, DUPLICATES, TEXT, CALIPERS, COMPONENT, UNITS = range(7)
+CLASSES, VIEWS, DUPLICATES, TEXT, CALIPERS, COMPONENT, UNITS, SENTENCES = range(8)
 
 # Share of malignant lesions in the mixture from which signs are drawn without regard to the class.
 _MALIGNANT_SHARE = CLASS_SHARE["malignant"] / (CLASS_SHARE["benign"] + CLASS_SHARE["malignant"])

@@ -10,9 +10,10 @@ from PIL import Image
 
 from usvit.data.phantom.lesion import Lesion
 from usvit.data.phantom.marks import burn_calipers, burn_text, near_duplicate
-from usvit.data.phantom.plan import PlannedView, draw_patient, has_lesion, plan_patients
+from usvit.data.phantom.plan import SENTENCES, PlannedView, draw_patient, has_lesion, plan_patients
 from usvit.data.phantom.render import MARKS, Patient, cut_lesion, render_image, stream
-from usvit.data.phantom.signs import SIGN_LAWS
+from usvit.data.phantom.sentences import WORDING, descriptors, sentence
+from usvit.data.phantom.signs import SIGN_LAWS, Signs
 from usvit.data.phantom.spec import CLASS_SHARE, GENERATOR_VERSION, PhantomSpec
 from usvit.data.phantom.units import unit_columns
 from usvit.errors import UsvitError
@@ -43,8 +44,9 @@ def write_phantom(
     Args:
         spec: Number and size of the images, seed, and what is burned into them.
         out: Folder to create; it must be missing or empty. It receives ``<label>/<image_id>.png`` and
-            ``<label>/<image_id>_mask.png`` (8-bit grey; 0 and 255 in the mask), ``phantom.csv`` (one row per image)
-            and ``phantom.json`` (spec, version, sources).
+            ``<label>/<image_id>_mask.png`` (8-bit grey; 0 and 255 in the mask), ``phantom.csv`` (one row per image),
+            ``texts.csv`` (the sentence and the descriptors of each image: ``text.pairs`` of ``usvit transfer``) and
+            ``phantom.json`` (spec, version, sources).
         workers: Number of threads; None takes one per usable core. The bytes do not depend on it.
         progress: Shown while images are made.
 
@@ -67,6 +69,7 @@ def write_phantom(
             rows = _write_images(spec, patients, partial, workers, progress)
             table = pd.DataFrame(rows).sort_values("image_id", kind="stable")
             write_csv(partial / "phantom.csv", table)
+            write_csv(partial / "texts.csv", _texts(spec, table))
             save_record(partial / "phantom.json", _description(spec, table))
     except TakenFolder:
         if not _holds(out, spec):  # otherwise another process was faster; the same spec gives the same bytes
@@ -153,6 +156,17 @@ def _lesion_columns(lesion: Lesion | None, extent_mm: float) -> dict[str, float]
     place = [lesion.diameter * extent_mm, lesion.depth * extent_mm, lesion.across * extent_mm]
     values = place + [getattr(lesion.signs, name) for name in SIGN_LAWS]
     return {name: round(value, 4) for name, value in zip(names, values, strict=True)}
+
+
+def _texts(spec: PhantomSpec, table: pd.DataFrame) -> pd.DataFrame:
+    """Return columns ``image_id``, ``text`` and one for each kind of descriptor, which is empty without a lesion."""
+    rows = []
+    for number, row in enumerate(table.to_dict("records")):
+        signs = Signs(**{name: row[f"sign_{name}"] for name in SIGN_LAWS})
+        found = descriptors(None if math.isnan(signs.margin) else signs)
+        rng = np.random.default_rng(np.random.SeedSequence(spec.seed, spawn_key=(SENTENCES, number)))
+        rows.append({"image_id": row["image_id"], "text": sentence(found, rng), **found})
+    return pd.DataFrame(rows, columns=["image_id", "text", *WORDING])
 
 
 def _description(spec: PhantomSpec, table: pd.DataFrame) -> PhantomRecord:

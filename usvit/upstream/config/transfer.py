@@ -8,8 +8,9 @@ from usvit.config.fields import Option, TextOrPath
 from usvit.config.sections import Section
 from usvit.plain_data import Settings
 from usvit.upstream.config.pretrain import PretrainConfig, SourceConfig
+from usvit.upstream.config.text import TextConfig
 
-How = Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "finetune"]
+How = Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "text", "finetune"]
 VALIDATED = ("fewshot", "linear", "finetune")
 """Methods that choose between settings on validation images."""
 Positive = Annotated[float, Field(gt=0)]
@@ -43,8 +44,8 @@ class TransferConfig(PretrainConfig):
     """Method. On frozen features: ``fewshot`` (regularised least squares on a few images per class), ``linear``
     (logistic regression), ``knn``, ``retrieval`` (``knn`` with the embedding of a Grafit run; with ``source.coarse``,
     from coarse classes to fine ones), ``clusters`` (k-means, whose clusters are written as labels for
-    ``source.labels``: ClusterFit), or ``separability`` (of random halves of the classes). Otherwise ``finetune``,
-    which trains the layers that ``model.tune`` selects."""
+    ``source.labels``: ClusterFit), ``separability`` (of random halves of the classes), or ``text`` (a text tower is
+    trained against the features: LiT). Otherwise ``finetune``, which trains the layers that ``model.tune`` selects."""
     source: TransferSourceConfig = TransferSourceConfig()
     test: str | None = "test"
     """Split of the source that is tested, once; for ``data``, the test split of a hold-out (``split``). null, for
@@ -85,6 +86,8 @@ class TransferConfig(PretrainConfig):
     """``knn``, ``retrieval``: also write ``neighbours.csv`` (the ten nearest training images of each test image),
     ``pca.csv`` (cumulative energy of the components of the training features) and ``tsne.csv`` (a t-SNE of the test
     features), as in Figures 2.1 and 2.5 to 2.9 of the thesis."""
+    text: TextConfig = TextConfig()
+    """``text``: the texts and the text tower."""
     leaks: Literal["refuse", "drop"] = "refuse"
     """Treatment of test images that are pixel-identical to training images, or to images that the initial weights were
     trained on: ``refuse`` stops with an error; ``drop`` removes them from the test and reports their number."""

@@ -162,11 +162,41 @@ class Recommended(Record):
     difference_of: Text
 
 
+class ZeroShotAuc(Record):
+    """Area under the ROC curve of one class, or of one value of a concept, against the other ones, by its prompts."""
+
+    of: Text = key("``class``, or the name of the concept, such as ``margin``.")
+    value: Text
+    n_positive: Count
+    auc: TransferEstimate
+
+
+class TextRecall(Record):
+    """Share of queries whose own pair is among the first k."""
+
+    query: Literal["image", "text"]
+    k: Count = key(minimum=1)
+    recall: TransferEstimate
+
+
+class TextTuning(Record):
+    """Text tower that was trained against the features."""
+
+    n_words: Count = key("Size of the vocabulary.")
+    n_params: Count = key("Trained parameters: those of the text tower and of the map of the features.")
+    n_cut: Count = key("Texts, of training and test, that are longer than the context; their ends were not read.")
+    loss: Number = key("Mean loss of the last tenth of the steps.")
+    scale: Number = key("Scale of the cosine at the end.")
+    seconds: Number = key("Duration of the training, without the features.", minimum=0)
+    zero_shot: list[ZeroShotAuc] = key("Classes and values that no test image shows are left out.")
+    recall: list[TextRecall] = key("Empty if the test images have no texts.")
+
+
 class TransferRecord(FileRecord):
     """Evaluation of upstream weights on other images."""
 
     KIND: ClassVar[str] = "transfer"
-    how: Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "finetune"]
+    how: Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "text", "finetune"]
     images: TransferImages
     dropped: Dropped
     model: Name
@@ -182,6 +212,7 @@ class TransferRecord(FileRecord):
     predictions: Name | None = key(enum=["predictions.csv", None])
     predictions_missing: Text | None = key("Reason why there is no predictions.csv.")
     recommended: Recommended | None = key("Choice among upstream networks; null for a single one.")
+    text: TextTuning | None = optional("Only for ``text``.")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
         "Tested data sets that a foundation model behind the weights was pre-trained on (--allow-contaminated).",
         minItems=1,

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from usvit.data.datasets import GeneratedSource, UpstreamDataset
+from usvit.data.datasets import GeneratedSource, ImageText, UpstreamDataset
 from usvit.data.io import UInt8
 from usvit.data.phantom import (
     CLASS_SHARE,
@@ -15,9 +15,12 @@ from usvit.data.phantom import (
     SIGN_LAWS,
     Patient,
     RenderedImage,
+    Signs,
     cut_lesion,
+    descriptors,
     render_image,
     sample_patient,
+    sentence,
 )
 from usvit.errors import unknown
 from usvit.seeding import derive_seed
@@ -86,15 +89,26 @@ class PhantomSource(GeneratedSource):
         Each sign (its logarithm, if that is normally distributed) has the mean of benign lesions subtracted and is
         divided by the spread; it is clipped to ``_SIGN_RANGE``. All are NaN without a lesion.
         """
-        if self.classes[self.targets[index]] == "normal":
+        if (signs := self._signs(index)) is None:
             return np.full(len(SIGN_LAWS), np.nan)
-        signs = cut_lesion(self._patient(index), 1).signs
         values = []
         for name, law in SIGN_LAWS.items():
             value = getattr(signs, name)
             value = np.log(max(value, _LEAST_SIGN)) if law.log else value
             values.append((value - law.benign) / law.spread)
         return np.clip(values, *_SIGN_RANGE)
+
+    def text(self, index: int) -> ImageText:
+        """Return the sentence of one image, whose wording is drawn with the seed, and its descriptors."""
+        found = descriptors(self._signs(index))
+        rng = np.random.default_rng(derive_seed(self._seed, "phantom sentence", self._split, index))
+        return ImageText(sentence(found, rng), found)
+
+    def _signs(self, index: int) -> Signs | None:
+        """Return the true signs of one lesion; None without a lesion."""
+        if self.classes[self.targets[index]] == "normal":
+            return None
+        return cut_lesion(self._patient(index), 1).signs
 
     def _patient(self, index: int) -> Patient:
         malignant = self.classes[self.targets[index]] == "malignant"

@@ -22,6 +22,8 @@ IMAGES = (*_FIRST, *sorted({suffix[1:] for suffix in STILL_SUFFIXES} - {*_FIRST}
 """Suffixes of the members that are images, without the dot; the first one of a sample is its image."""
 _MAX_LABEL_BYTES = 1_000_000
 """Maximum number of bytes that are read of a .cls or .json file."""
+MAX_TEXT_BYTES = 100_000
+"""Maximum number of bytes that are read of a .txt file."""
 MAX_CLASSES = 1_000_000
 """Larger class numbers are refused, because the head has one row per class."""
 _MAX_NAME = 1000
@@ -36,6 +38,9 @@ class ShardIndex:
     keys: list[str] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    text_offsets: list[int] = field(default_factory=list)
+    """Place of the text (``.txt``) of each image; -1 if it has none."""
+    text_sizes: list[int] = field(default_factory=list)
     labels: list[str] | None = None
     """Labels as text; None if the shard has none."""
     numbers: bool = True
@@ -47,6 +52,8 @@ class ShardIndex:
             "keys": np.array(self.keys, dtype=np.str_),
             "offsets": np.array(self.offsets, dtype=np.int64),
             "sizes": np.array(self.sizes, dtype=np.int64),
+            "text_offsets": np.array(self.text_offsets, dtype=np.int64),
+            "text_sizes": np.array(self.text_sizes, dtype=np.int64),
             "labels": np.array(self.labels or [], dtype=np.str_),
             "numbers": np.array(self.numbers),
         }
@@ -57,6 +64,8 @@ class ShardIndex:
             keys=arrays["keys"].tolist(),
             offsets=arrays["offsets"].tolist(),
             sizes=arrays["sizes"].tolist(),
+            text_offsets=arrays["text_offsets"].tolist(),
+            text_sizes=arrays["text_sizes"].tolist(),
             labels=arrays["labels"].tolist() or None,
             numbers=bool(arrays["numbers"]),
         )
@@ -142,6 +151,9 @@ def _index(file: BinaryIO, shard: str, samples: list[tuple[str, dict[str, tuple[
         index.keys.append(key)
         index.offsets.append(image[0])
         index.sizes.append(image[1])
+        text = parts.get("txt", (-1, 0))
+        index.text_offsets.append(text[0])
+        index.text_sizes.append(min(text[1], MAX_TEXT_BYTES))
         labels.append(_label(file, shard, key, parts))
     missing = [key for key, label in zip(index.keys, labels, strict=True) if label is None]
     if len(missing) == len(labels):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from usvit.data.datasets import Indices, StringArray, UpstreamDataset
+from usvit.data.datasets import ImageText, Indices, StringArray, UpstreamDataset
 from usvit.errors import UsvitError
 from usvit.upstream.sources.folder import rgb
 from usvit.upstream.sources.shard_files import Shard, ShardFiles, expand, find
@@ -37,15 +37,29 @@ class _ShardSource(UpstreamDataset):
         self._shard_of = np.repeat(np.arange(len(shards)), [len(index.keys) for index in indices])
         self._offsets = np.concatenate([np.asarray(index.offsets, dtype=np.int64) for index in indices])
         self._sizes = np.concatenate([np.asarray(index.sizes, dtype=np.int64) for index in indices])
+        self._texts = np.array(
+            [place for index in indices for place in zip(index.text_offsets, index.text_sizes, strict=True)],
+            dtype=np.int64,
+        )
         self._keys = StringArray(key for index in indices for key in index.keys)
 
     def image(self, index: int) -> Image.Image:
-        shard = self._shards[self._shard_of[index]]
+        shard = self._shard_of_image(index)
         data = self._files.read(shard, int(self._offsets[index]), int(self._sizes[index]))
         return rgb(data, Path(shard.shown) / str(self._keys[index]))
 
     def image_name(self, index: int) -> str:
-        return f"{self._shards[self._shard_of[index]].shown.rpartition('/')[2]}/{self._keys[index]}"
+        return f"{self._shard_of_image(index).shown.rpartition('/')[2]}/{self._keys[index]}"
+
+    def text(self, index: int) -> ImageText | None:
+        """Return the text (``.txt``) of an image, UTF-8; None if it has none."""
+        offset, size = self._texts[index].tolist()
+        if offset < 0:
+            return None
+        return ImageText(self._files.read(self._shard_of_image(index), offset, size).decode("utf-8", "replace"))
+
+    def _shard_of_image(self, index: int) -> Shard:
+        return self._shards[self._shard_of[index]]
 
     def order(self, generator: np.random.Generator) -> Indices:
         """Return a permutation in which the images of each shard are spread over the time of ``WINDOW`` shards.

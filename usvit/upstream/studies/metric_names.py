@@ -40,7 +40,10 @@ OF_TRANSFER = {
     "map_conditioned": "mAP, conditioned on the coarse class",
     "map_oracle": "mAP, coarse class known",
     "val_accuracy": "accuracy on validation images",
+    "image_to_text": "recall of the own text",
+    "text_to_image": "recall of the own image",
 }
+"""``image_to_text.1`` is the recall at 1 of a transfer ``text``."""
 OF_TEST = {
     "accuracy": "top-1 accuracy",
     "top5": "top-5 accuracy",
@@ -54,6 +57,8 @@ OF_BENCH = {"images_per_second": "images/s", "peak_memory_gb": "peak memory (GB)
 
 LINES = {"halves": "random halves", "conditioned": "random halves, conditioned"}
 """Part of a figure's name -> line of the table of ``separability``: ``accuracy.halves``."""
+RECALL = {"image_to_text": "image", "text_to_image": "text"}
+"""Figure of a transfer ``text`` -> what it asks with."""
 _BEST_OF = re.compile(r"best_of_(\d+)")
 EPOCH = re.compile(r"[1-9]\d*")
 
@@ -77,6 +82,8 @@ def title_of(name: str) -> str:
         return f"{known[head]}, {line_of(part)} random cells"
     if head in OF_PRETRAIN and EPOCH.fullmatch(part):
         return f"{known[head]}, epoch {part}"
+    if head in RECALL:
+        return f"{known[head]}, first {part}"
     return f"{known[head]}, {LINES.get(part, f'{part} images of each class')}"
 
 

@@ -19,7 +19,7 @@ from usvit.upstream.records.study import Kind
 from usvit.upstream.records.test import TestRecord
 from usvit.upstream.records.training import PretrainRecord, TransferEstimate, TransferRecord
 from usvit.upstream.studies.kinds import KINDS
-from usvit.upstream.studies.metric_names import line_of, value_of
+from usvit.upstream.studies.metric_names import RECALL, line_of, value_of
 
 _MIB_IN_GB = 2**20 / 1e9
 
@@ -164,6 +164,10 @@ def _at_epoch(history: pd.DataFrame, name: str, epoch: int) -> float | None:
 
 def _of_transfer(result: TransferRecord, name: str) -> Estimate | None:
     head, _, part = name.partition(".")
+    if head in RECALL:
+        asked = result.text.recall if result.text else []
+        found = next((one.recall for one in asked if (one.query, str(one.k)) == (RECALL[head], part or "1")), None)
+        return None if found is None else Estimate(value=found.value, ci95=found.ci95, method=found.method)
     wanted = line_of(part)
     lines = [line for line in result.summary if not part or line.name == wanted]
     if not lines:

@@ -60,6 +60,7 @@ _LOCAL_CROPS = 2
 MAX_CELLS = 2
 """Number of cells of a sweep that are trained."""
 OPTIM: Settings = {"warmup_steps": 1, "warmup_epochs": None}
+TEXT: Settings = {"width": 16, "depth": 1, "heads": 2, "steps": STEPS, "pairs": None, "prompts": {}}
 PRETRAIN: Settings = {
     "distill": {"weights": "scratch", "image_size": None},
     "mae": {"decoder_width": 32, "decoder_depth": 1, "decoder_heads": 2},
@@ -110,6 +111,8 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
         images |= {"split": "train", "val": None, "val_share": 0.25, "limit": None}
         if made.how == "fewshot":  # enough images for every number of shots
             images["size"] = 2 * images["classes"] * max(made.shots)
+        if made.how == "text":  # the generated images that have texts
+            images["name"] = "phantom"
         return {
             "model": model,
             "source": images,
@@ -119,6 +122,7 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
             "optim": OPTIM,
             "draws": 2,
             "k": [2, 3],
+            "text": TEXT,
         }
     images |= {"split": "train", "val": "val" if source.val or source.val_share else None, "limit": None}
     images["val_share"] = 0.0

@@ -27,6 +27,7 @@ from usvit.upstream.transfer_learning import metrics
 from usvit.upstream.transfer_learning.finetune import cell_config, finetune, forget_networks
 from usvit.upstream.transfer_learning.probes import PROBES, FeatureSet, ProbeResult, needed
 from usvit.upstream.transfer_learning.retrieval import searching
+from usvit.upstream.transfer_learning.text import locked_image_tuning
 from usvit.upstream.transfer_learning.transfer_setup import TransferSetup, default_out, prepare, run_record
 from usvit.upstream.transfer_learning.upstream_selection import UpstreamCandidate, recommend, upstream_figures
 
@@ -93,6 +94,7 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
             predictions="predictions.csv" if missing is None else None,
             predictions_missing=missing,
             recommended=None,
+            text=trained.text,
             contamination=list(setup.contamination) or None,
         )
         save_record(run.path / "transfer.json", result)
@@ -174,10 +176,13 @@ def _probe(setup: TransferSetup, run: RunDirectory, progress: Progress) -> Probe
         split.name: FeatureSet(split, extractor.features(embedding, split, run.path / "features" / f"{split.name}.npy"))
         for split in needed(setup.config, splits)
     }
-    probed = PROBES[setup.config.how](setup.config, splits, seen, progress)
+    probe = locked_image_tuning if setup.config.how == "text" else PROBES[setup.config.how]
+    probed = probe(setup.config, splits, seen, progress)
     model = model.cpu()
     if probed.head is not None:
         probed.head.write_into(model)
+    if probed.tower is not None:
+        probed.tower.write(run.fold(0))
     _write_network(setup, run, model, probed, progress)
     return probed
 

@@ -14,7 +14,8 @@ from usvit.metrics.retrieval import average_precisions, choose_k, knn_probabilit
 from usvit.progress import Progress, task
 from usvit.seeding import derive_seed
 from usvit.upstream.config.transfer import TransferConfig
-from usvit.upstream.records.training import Chosen, RetrievalIntervals, TransferEstimate, TransferRow
+from usvit.upstream.records.training import Chosen, RetrievalIntervals, TextTuning, TransferEstimate, TransferRow
+from usvit.upstream.text_tuning.tower import TextTower
 from usvit.upstream.transfer_learning import least_squares, linear, metrics
 from usvit.upstream.transfer_learning.affine import Affine
 from usvit.upstream.transfer_learning.clusters import CLUSTERS, class_shares, cluster_table, fit_clusters
@@ -64,6 +65,9 @@ class ProbeResult:
     """Names of the splits whose images the result has seen."""
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     """Other tables for the run's folder, by file name."""
+    text: TextTuning | None = None
+    tower: TextTower | None = None
+    """The trained text tower, which is written beside the network."""
 
 
 _Probe = Callable[[TransferConfig, TransferSplits, dict[str, FeatureSet], Progress], ProbeResult]

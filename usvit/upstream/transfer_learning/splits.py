@@ -95,12 +95,18 @@ class TransferSplit:
             self._described.update(descriptions_of_source(self.source, progress, self.rows))
         return self._described
 
+    def names(self) -> list[str]:
+        """Return the name of each image, for tables; with a data card, its ``image_id``."""
+        if self.manifest is not None:
+            return [str(one) for one in self._listed("image_id")]
+        return [self.source.image_name(int(row)) for row in self.rows]
+
     def table(self) -> pd.DataFrame:
         """Return the columns image_id, group_id, patient_id, dataset and label of a predictions table."""
         columns = ["image_id", "group_id", "patient_id", "dataset", "label"]
         if self.manifest is not None:
             return self._listed(columns).reset_index(drop=True)
-        names = [self.source.image_name(int(row)) for row in self.rows]
+        names = self.names()
         if len(set(names)) < len(names):
             names = [f"{self.name}/{row}" for row in self.rows]
         labels = [self.source.classes[target] for target in self.targets]
@@ -125,7 +131,7 @@ class TransferSplits:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.train.source.classes
+        return self.train.source.classes or self.test.source.classes  # pairs of image and text need no class
 
     @property
     def manifest(self) -> Manifest | None:
@@ -155,7 +161,8 @@ def open_splits(config: TransferConfig, roots: dict[str, Path], progress: Progre
         UsvitError: The images are missing, are unlabelled, or differ in their classes.
     """
     splits = _of_card(config, roots, progress) if config.source.name == DATA else _of_source(config, roots)
-    for split in filter(None, (splits.train, splits.val, splits.test)):
+    unlabelled = config.how == "text" and not splits.train.source.classes
+    for split in filter(None, (None if unlabelled else splits.train, splits.val, splits.test)):
         if len(split.source.classes) < 2 or (split.targets < 0).any():
             raise UsvitError(
                 f"A transfer needs labels of two or more classes, and the {split.name} part of source.name="
@@ -168,7 +175,7 @@ def open_splits(config: TransferConfig, roots: dict[str, Path], progress: Progre
             )
         if not len(split):
             raise UsvitError(f"The {split.name} part of source.name={config.source.name} is empty.")
-    absent = set(range(len(splits.classes))) - set(splits.train.targets.tolist())
+    absent = set() if unlabelled else set(range(len(splits.classes))) - set(splits.train.targets.tolist())
     if absent:
         names = _some([splits.classes[label] for label in sorted(absent)])
         raise UsvitError(

@@ -44,6 +44,8 @@ from usvit.upstream.config.pretrain import PretrainConfig
 from usvit.upstream.config.transfer import TransferConfig
 from usvit.upstream.records.training import Dropped
 from usvit.upstream.sources.catalog import DATA
+from usvit.upstream.text_tuning.figures import check_prompts
+from usvit.upstream.text_tuning.pairs import check_pairs
 from usvit.upstream.transfer_learning import probes
 from usvit.upstream.transfer_learning.features import FeatureExtractor
 from usvit.upstream.transfer_learning.retrieval import is_grafit, searching
@@ -68,6 +70,8 @@ class TransferSetup:
     loaded: LoadReport
     contamination: tuple[ContaminationRecord, ...] = ()
     """Tested data sets that a foundation model behind the weights was pre-trained on, which the user allowed."""
+    texts_sha256: str | None = None
+    """Hash of the texts, only for ``text``: another table makes another run."""
 
     def network(self) -> nn.Module:
         """Build the network with its initial weights and a new head on the CPU; each call returns the same network."""
@@ -177,12 +181,17 @@ def _prepare_one(config: TransferConfig, splits: TransferSplits) -> TransferSetu
         )
     mean, std = input_statistics(spec, weights)
     probes.check(config, splits)
+    texts_sha256 = None
+    if config.how == "text":
+        check_prompts(config.text, splits.classes)
+        texts_sha256 = check_pairs(config.text, splits)
     model, loaded = _build(config, spec, weights, len(splits.classes))
     if config.how == "retrieval":
         searching(model, weights, config)  # an incomplete run fails here
     preprocessing = Preprocessing(config.model.image_size, "squash", mean, std)
     n = count_parameters(model)
-    return TransferSetup(config, spec, weights, device, splits, NONE_COMPARED, preprocessing, n, loaded)
+    resolved = (config, spec, weights, device, splits, NONE_COMPARED, preprocessing, n, loaded)
+    return TransferSetup(*resolved, texts_sha256=texts_sha256)
 
 
 def checked(setups: Sequence[TransferSetup], progress: Progress) -> list[TransferSetup]:
@@ -230,6 +239,8 @@ def run_record(setup: TransferSetup, command: str) -> RunRecord:
     """Return the content of ``run.json`` before the transfer begins."""
     images, parts = setup.splits.record(), setup.splits.parts()
     read = {**images.content(), "parts": {name: one and one.content() for name, one in parts.items()}}
+    if setup.texts_sha256 is not None:
+        read["texts_sha256"] = setup.texts_sha256
     data = {
         **dict(images),
         "parts": parts,

@@ -1,0 +1,122 @@
+"""The text tower, the map of the locked features, and their file ``text.safetensors``."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from usvit.errors import UsvitError
+from usvit.experiments import tensor_bytes
+from usvit.files import write_bytes
+from usvit.models import read_state_dict
+from usvit.upstream.config.text import TextConfig
+from usvit.upstream.text_tuning.byte_pairs import END, PAD, BytePairs
+from usvit.upstream.text_tuning.losses import FIRST_BIAS, FIRST_SCALE, MAX_SCALE
+
+FILE = "text.safetensors"
+_LEAST_SPREAD = 1e-5
+
+
+class TextTower(nn.Module):
+    """A small text transformer, and the map of locked image features into its space.
+
+    Args:
+        config: Width, depth, heads, context, loss, and whether the features are mapped.
+        words: The vocabulary.
+        n_features: Number of features D of the locked network.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, config: TextConfig, words: BytePairs, n_features: int):
+        super().__init__()
+        self.config, self.words = config, words
+        self.embed = nn.Embedding(len(words), config.width)
+        self.positions = nn.Parameter(torch.randn(config.context, config.width) * 0.01)
+        layer = nn.TransformerEncoderLayer(
+            config.width,
+            config.heads,
+            4 * config.width,
+            dropout=0.0,
+            activation="gelu",
+            batch_first=True,
+            norm_first=True,
+        )
+        self.blocks = nn.TransformerEncoder(layer, config.depth, nn.LayerNorm(config.width), enable_nested_tensor=False)
+        out = config.width if config.projection else n_features
+        self.text_map = nn.Linear(config.width, out, bias=False)
+        self.image_map = nn.Linear(n_features, out, bias=False) if config.projection else nn.Identity()
+        self.log_scale = nn.Parameter(torch.tensor(FIRST_SCALE[config.loss]).log())
+        self.bias = nn.Parameter(torch.tensor(FIRST_BIAS[config.loss]), requires_grad=config.loss == "sigmoid")
+        self.register_buffer("mean", torch.zeros(n_features))
+        self.register_buffer("std", torch.ones(n_features))
+        nn.init.normal_(self.embed.weight, std=0.02)
+
+    def standardise_by(self, features: NDArray[np.floating]) -> None:
+        """Take mean and spread of the training images' features, (n, D), if the features are mapped."""
+        if self.config.projection:
+            self.mean.copy_(torch.from_numpy(features.mean(axis=0)))
+            self.std.copy_(torch.from_numpy(features.std(axis=0) + _LEAST_SPREAD))
+
+    @property
+    def scale(self) -> Tensor:
+        """Scale of the cosine, () float in (0, ``MAX_SCALE``]."""
+        return self.log_scale.exp().clamp(max=MAX_SCALE)
+
+    def images(self, features: Tensor) -> Tensor:
+        """Return unit vectors (n, E) of features (n, D)."""
+        mapped: Tensor = self.image_map((features - self.mean) / self.std)
+        return F.normalize(mapped, dim=-1)
+
+    def texts(self, numbers: Tensor) -> Tensor:
+        """Return unit vectors (n, E) of texts (n, context), as ``BytePairs.encoded`` gives them."""
+        numbers = numbers[:, : int((numbers != PAD).sum(1).max())]  # the rest is filling in every text
+        hidden = self.embed(numbers) + self.positions[: numbers.shape[1]]
+        hidden = self.blocks(hidden, src_key_padding_mask=numbers == PAD)
+        ends = hidden[torch.arange(len(numbers)), (numbers == END).int().argmax(1)]
+        return F.normalize(self.text_map(ends), dim=-1)
+
+    def forward(self, features: Tensor, numbers: Tensor) -> Tensor:
+        """Return the (n, m) scaled cosines, plus the bias, of n images and m texts."""
+        return self.scale * self.images(features) @ self.texts(numbers).T + self.bias
+
+    @torch.inference_mode()
+    def embedded(self, texts: Sequence[str], batch: int = 512) -> NDArray[np.float32]:
+        """Return unit vectors (n, E) of texts."""
+        numbers = torch.from_numpy(self.words.encoded(texts, self.config.context)[0])
+        return np.concatenate([self.texts(part).numpy() for part in numbers.split(batch)])
+
+    def write(self, folder: Path) -> None:
+        """Write ``text.safetensors``: all tensors, and in the header the vocabulary and the settings."""
+        header = {"merges": json.dumps(self.words.merges), "text": self.config.model_dump_json()}
+        write_bytes(folder / FILE, tensor_bytes(self.state_dict(), header))
+
+
+def load_text_tower(folder: Path) -> TextTower:
+    """Load the text tower of a fold of ``usvit transfer --how text``, on the CPU in evaluation mode.
+
+    Raises:
+        UsvitError: There is none, or the file is damaged.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise UsvitError(f"{folder} has no {FILE}: it is not a fold of usvit transfer --how text.")
+    tensors = read_state_dict(path)
+    try:
+        with safe_open(path, framework="pt") as opened:
+            header = opened.metadata() or {}
+        words = BytePairs(json.loads(header["merges"]))
+        tower = TextTower(TextConfig.model_validate_json(header["text"]), words, len(tensors["mean"]))
+        tower.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, ValidationError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UsvitError(f"{path} is damaged: {reason}. Copy it again.") from error
+    return tower.eval().requires_grad_(False)
