@@ -3,6 +3,7 @@
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors import safe_open
 
@@ -66,6 +67,18 @@ def test_masks_change_the_training_and_not_what_is_saved(usvit, small_phantom, t
         for path in runs.values()
     ]
     assert not np.allclose(*logits)
+    assert not (runs["plain"] / "masks.csv").exists()
+    table = pd.read_csv(runs["masks"] / "masks.csv")
+    tested = read_predictions(runs["masks"] / "predictions.csv")
+    assert sorted(table.image_id) == sorted(tested.image_id), "every image is tested once, out of its fold"
+    lesion = table.lesion_pixels > 0
+    assert not lesion.all(), "the phantom has normal images"
+    assert table.dice[lesion].between(0, 1).all()
+    assert table.dice[~lesion].isna().all()
+    figures = pd.read_csv(runs["masks"] / "mask_figures.csv").set_index("figure")
+    assert figures.value["dice"] == pytest.approx(table.dice.mean())
+    assert figures.n_groups["dice"] == table.group_id[lesion].nunique()
+    assert figures.n_images["false_alarm"] == (~lesion).sum()
 
 
 def test_images_without_any_mask_are_refused_before_anything_is_written(usvit, small_phantom, tmp_path):

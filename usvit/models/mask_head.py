@@ -46,9 +46,11 @@ class WithMaskHead(TrainingAddition):
             self.decoder = MaskDecoder(channels)
 
     def forward(self, images: Tensor) -> Any:
+        return self.with_mask(images) if self.training else self.network(images)
+
+    def with_mask(self, images: Tensor) -> Any:
+        """Return the logits, (B, K), and the logits of the mask, (B, h, w), in either mode."""
         network: Any = self.network
-        if not self.training:
-            return network(images)
         if self.decoder is None:
             return network.forward_with_mask(images)
         last, maps = network.forward_intermediates(

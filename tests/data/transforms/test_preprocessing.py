@@ -83,3 +83,15 @@ def test_a_picture_has_no_tissue_region_and_is_taken_whole(tmp_path):
 def test_processes_that_only_read_images_need_no_torch():
     code = "import sys, usvit.scoring.reading.item_reader; sys.exit('torch' in sys.modules or 'timm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("resize", ["pad", "squash"])
+@pytest.mark.parametrize("tissue", [None, (30, 20, 190, 120)])
+def test_a_mask_is_found_again_where_it_was_in_the_frame(resize, tissue):
+    mask = np.zeros((150, 220), dtype=bool)
+    mask[50:90, 60:130] = True
+    preprocessing = Preprocessing(96, resize, (0.5,) * 3, (0.5,) * 3)
+    restored = preprocessing.restored(preprocessing.resized_mask(mask, tissue).astype(np.float32), mask.shape, tissue)
+    rows, columns = np.nonzero(restored > 0.5)
+    found = (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1)
+    assert np.abs(np.subtract(found, (50, 90, 60, 130))).max() <= 2

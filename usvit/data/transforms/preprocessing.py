@@ -64,6 +64,31 @@ class Preprocessing:
         """Crop and resize a mask, (H, W) bool, as ``resized`` does; return (image_size, image_size) bool."""
         return self._fitted(Image.fromarray(cropped(mask, tissue, self.crop).astype(np.uint8) * 255)) > 127
 
+    def restored(
+        self, values: NDArray[np.float32], shape: tuple[int, int], tissue: Box | None = None
+    ) -> NDArray[np.float32]:
+        """Map values of the network's square back to the whole frame, the inverse of ``resized``.
+
+        Args:
+            values: (image_size, image_size) float32.
+            shape: (H, W) of the frame.
+            tissue: As for ``resized``.
+
+        Returns:
+            (H, W) float32, bilinear; 0 outside the part of the frame that the network sees.
+        """
+        frame = np.zeros(shape, dtype=np.float32)
+        rows, columns = used_part(shape, tissue, self.crop)
+        height, width = frame[rows, columns].shape
+        box = (0, 0, self.image_size, self.image_size)
+        if self.resize == "pad":
+            fitted = ImageOps.contain(Image.new("1", (width, height)), (self.image_size, self.image_size))
+            left, top = (round((self.image_size - side) * 0.5) for side in fitted.size)  # as ImageOps.pad
+            box = (left, top, left + fitted.width, top + fitted.height)
+        picture = Image.fromarray(values).resize((width, height), Image.Resampling.BILINEAR, box)
+        frame[rows, columns] = np.asarray(picture)
+        return frame
+
     def _fitted(self, picture: Image.Image) -> UInt8:
         size = (self.image_size, self.image_size)
         if self.resize == "pad":
@@ -105,8 +130,17 @@ def cropped(frame: Pixels, tissue: Box | None, crop: str) -> Pixels:
     Returns:
         (h, w) or (h, w, 3); contiguous if it was cut.
     """
+    rows, columns = used_part((frame.shape[0], frame.shape[1]), tissue, crop)
+    part = frame[rows, columns]
+    return frame if part.shape == frame.shape else np.ascontiguousarray(part)
+
+
+def used_part(shape: tuple[int, int], tissue: Box | None, crop: str) -> tuple[slice, slice]:
+    """Return the rows and columns of a frame of ``shape`` (H, W) that ``cropped`` keeps."""
+    whole = slice(0, shape[0]), slice(0, shape[1])
     if crop == "whole" or tissue is None:
-        return frame
+        return whole
     left, top, right, bottom = tissue
-    part = frame[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
-    return frame if min(part.shape[:2]) < MIN_SIDE else np.ascontiguousarray(part)
+    rows = slice(max(top, 0), min(max(bottom, 0), shape[0]))
+    columns = slice(max(left, 0), min(max(right, 0), shape[1]))
+    return whole if min(rows.stop - rows.start, columns.stop - columns.start) < MIN_SIDE else (rows, columns)

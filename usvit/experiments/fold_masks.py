@@ -1,0 +1,83 @@
+"""Lesion masks that a fold's decoder predicts for its test images, compared with the true ones at the original size."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from usvit.data.datasets import decode_unchanged, mask_names
+from usvit.data.io import read_masks
+from usvit.data.loading import eval_batches
+from usvit.estimate import Estimate
+from usvit.experiments.cross_validation_setup import CrossValidationSetup
+from usvit.experiments.fold_training import TrainedFold
+from usvit.metrics.clustered_mean import clustered_mean
+from usvit.metrics.overlap import mask_agreement
+
+MASKS, MASK_FIGURES = "masks.csv", "mask_figures.csv"
+_SHARE = 0.5
+"""Predicted probability of the lesion above which a pixel belongs to the predicted mask."""
+
+
+def fold_masks(setup: CrossValidationSetup, fold: int, trained: TrainedFold, device: Any) -> pd.DataFrame:
+    """Compare the predicted masks of the fold's test images, of those with a mask file, with the true ones.
+
+    Returns:
+        One row per image: ``dataset``, ``image_id``, ``group_id``, ``label``, ``fold``; ``lesion_pixels`` and
+        ``predicted_pixels`` at the image's size; ``dice``, ``iou``, ``pixel_accuracy``, ``hd95`` (pixels).
+
+    Raises:
+        BadImage: An image or a mask has changed since the manifest was built.
+    """
+    rows = setup.manifest.usable
+    at = np.array([row for row in trained.at["test"] if mask_names(rows.mask_path.iloc[row])], dtype=np.int64)
+    module: Any = trained.task.module.to(device).eval()
+    size, found = setup.preprocessing.image_size, []
+    with torch.inference_mode():
+        done = 0
+        for batch in eval_batches(trained.subject.store, at, setup.inference_batch):
+            _, logits = module.with_mask(trained.subject.prepare(batch.to(device)))
+            shares = F.interpolate(logits.float().sigmoid()[:, None], size=(size, size), mode="bilinear")[:, 0]
+            for row, share in zip(at[done : done + len(batch)], shares.cpu().numpy(), strict=True):
+                found.append({"fold": fold, **_agreement(setup, rows.iloc[row], share)})
+            done += len(batch)
+    named = rows.iloc[at][["dataset", "image_id", "group_id", "label"]].reset_index(drop=True)
+    return pd.concat([named, pd.DataFrame(found)], axis=1)
+
+
+def _agreement(setup: CrossValidationSetup, row: Any, share: NDArray[np.float32]) -> dict[str, Any]:
+    manifest = setup.manifest
+    image, tissue, _ = decode_unchanged(manifest.image_path(row), int(row.frame), row.sha256)
+    shape = (image.shape[0], image.shape[1])
+    true = read_masks([manifest.roots[row.dataset] / name for name in mask_names(row.mask_path)], shape)
+    predicted = setup.preprocessing.restored(share, shape, tissue) > _SHARE
+    pixels = {"lesion_pixels": int(true.sum()), "predicted_pixels": int(predicted.sum())}
+    return pixels | asdict(mask_agreement(predicted, true))
+
+
+def mask_figures(table: pd.DataFrame) -> pd.DataFrame:
+    """Average the figures of the images, with intervals that count groups (``clustered_mean``).
+
+    Dice and IoU are means over images with a lesion; HD95 over those for which a lesion was also predicted;
+    ``missed`` is the share of images with a lesion for which none was predicted, and ``false_alarm`` the share of
+    images with an empty mask for which one was.
+
+    Returns:
+        Columns ``figure``, ``value``, ``low``, ``high``, ``n_images``, ``n_groups``.
+    """
+    lesion, predicted = table.lesion_pixels > 0, table.predicted_pixels > 0
+    columns = {name: table[name].astype(float) for name in ("dice", "iou", "hd95", "pixel_accuracy")}
+    columns |= {"missed": (~predicted)[lesion].astype(float), "false_alarm": predicted[~lesion].astype(float)}
+    lines = []
+    for name, values in columns.items():
+        known = values.dropna()
+        groups = table.group_id[known.index].astype(str)
+        found: Estimate = clustered_mean(known.to_numpy(), groups.to_numpy())
+        low, high = found.ci95 or (None, None)
+        line = {"figure": name, "value": found.value, "low": low, "high": high}
+        lines.append({**line, "n_images": len(known), "n_groups": groups.nunique()})
+    return pd.DataFrame(lines)
