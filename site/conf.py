@@ -1,4 +1,4 @@
-"""The documentation site, which ``make docs`` builds from the Markdown of the repository as one folder that works offline.
+"""The documentation site, which ``make docs`` builds from the Markdown of the repository; it works offline.
 
 ``docs/`` is written for a reader of the repository, too: pages link to each other, to data cards and to source files by
 their paths. The root of the sources is therefore the repository.

@@ -36,7 +36,7 @@ from usvit.experiments.cross_validation_setup import (
     prepare,
     run_record,
 )
-from usvit.experiments.fold_masks import MASK_FIGURES, MASKS, fold_masks, mask_figures
+from usvit.experiments.fold_masks import MASK_FIGURES, MASKS, fold_masks, mask_figures, pooled_masks
 from usvit.experiments.fold_training import FoldTrainer
 from usvit.experiments.fold_worker import TrainFold
 from usvit.experiments.model_metadata import (
@@ -293,8 +293,7 @@ def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
     metrics = evaluation.summarise(measured, classes=setup.classes, positive=positive, columns=rows, units=units)
     save_record(run.path / "metrics.json", evaluation.with_contamination(metrics, setup.contamination))
     if setup.config.loss.mask_weight > 0:
-        masks = pd.concat([pd.read_csv(run.fold(fold) / MASKS) for fold in range(setup.n_folds)], ignore_index=True)
-        write_csv(run.path / MASKS, masks)
+        write_csv(run.path / MASKS, masks := pooled_masks([run.fold(fold) / MASKS for fold in range(setup.n_folds)]))
         write_csv(run.path / MASK_FIGURES, mask_figures(masks))
     if setup.manifest.skipped:
         write_csv(run.path / "skipped.csv", pd.DataFrame([one.content() for one in setup.manifest.skipped_files]))

@@ -1,6 +1,8 @@
 """Lesion masks that a fold's decoder predicts for its test images, compared with the true ones at the original size."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from torch.nn import functional as F
 from usvit.data.datasets import decode_unchanged, mask_names
 from usvit.data.io import read_masks
 from usvit.data.loading import eval_batches
+from usvit.errors import UsvitError
 from usvit.estimate import Estimate
 from usvit.experiments.cross_validation_setup import CrossValidationSetup
 from usvit.experiments.fold_training import TrainedFold
@@ -19,6 +22,7 @@ from usvit.metrics.clustered_mean import clustered_mean
 from usvit.metrics.overlap import mask_agreement
 
 MASKS, MASK_FIGURES = "masks.csv", "mask_figures.csv"
+KEYS = {"dataset": str, "image_id": str, "group_id": str, "label": str}
 _SHARE = 0.5
 """Predicted probability of the lesion above which a pixel belongs to the predicted mask."""
 
@@ -45,7 +49,7 @@ def fold_masks(setup: CrossValidationSetup, fold: int, trained: TrainedFold, dev
             for row, share in zip(at[done : done + len(batch)], shares.cpu().numpy(), strict=True):
                 found.append({"fold": fold, **_agreement(setup, rows.iloc[row], share)})
             done += len(batch)
-    named = rows.iloc[at][["dataset", "image_id", "group_id", "label"]].reset_index(drop=True)
+    named = rows.iloc[at][list(KEYS)].reset_index(drop=True)
     return pd.concat([named, pd.DataFrame(found)], axis=1)
 
 
@@ -57,6 +61,21 @@ def _agreement(setup: CrossValidationSetup, row: Any, share: NDArray[np.float32]
     predicted = setup.preprocessing.restored(share, shape, tissue) > _SHARE
     pixels = {"lesion_pixels": int(true.sum()), "predicted_pixels": int(predicted.sum())}
     return pixels | asdict(mask_agreement(predicted, true))
+
+
+def pooled_masks(files: Sequence[Path]) -> pd.DataFrame:
+    """Read and join the tables of the folds.
+
+    Raises:
+        UsvitError: A table is missing.
+    """
+    for file in files:
+        if not file.is_file():
+            raise UsvitError(
+                f"{file} is missing, although the fold is finished. Delete the folder {file.parent}; the same command "
+                "then trains this fold again."
+            )
+    return pd.concat([pd.read_csv(file, dtype=KEYS) for file in files], ignore_index=True)
 
 
 def mask_figures(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.reports.conftest import browser  # noqa: F401 - a fixture
 from usvit.cli.commands import import_command
 
 SITE = REPOSITORY / "site"

@@ -1,0 +1,1 @@
+from tests.reports.conftest import browser  # noqa: F401 - a fixture
