@@ -118,6 +118,6 @@ def describe_model(path: Path) -> FoundModel | None:
         path=str(path.resolve()),
         name=record.name,
         data=", ".join(data.datasets or []),
-        n_images=data.n_images,
+        n_images=data.n_images or 0,
         classes=[*(data.classes or [])],
     )

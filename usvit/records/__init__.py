@@ -120,6 +120,7 @@ from usvit.records.mrmc import (
     ReaderMedians,
     ReaderPower,
     ReaderRepeats,
+    ReaderShare,
     ReaderTimes,
     ReaderValue,
     SessionCourses,
@@ -127,6 +128,7 @@ from usvit.records.mrmc import (
 )
 from usvit.records.phantom import PhantomRecord
 from usvit.records.plan import PlanAssumptions, PlanCriterion, PlanDesign, PlanPoint, PlanRecord
+from usvit.records.protocol import ProtocolQuestion, ProtocolRecord
 from usvit.records.readers import (
     CategoryCounts,
     Changed,
@@ -211,6 +213,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     PhantomRecord,
     MrmcRecord,
     PlanRecord,
+    ProtocolRecord,
     ReadersRecord,
     RepeatabilityRecord,
     RunRecord,
@@ -334,6 +337,8 @@ __all__ = [
     "PreprocessingRecord",
     "ProcedureRecord",
     "ProductRecord",
+    "ProtocolQuestion",
+    "ProtocolRecord",
     "ReaderAgreement",
     "ReaderAreas",
     "ReaderChange",
@@ -347,6 +352,7 @@ __all__ = [
     "ReaderPoint",
     "ReaderPower",
     "ReaderRepeats",
+    "ReaderShare",
     "ReaderTimes",
     "ReaderValue",
     "ReadersRecord",
