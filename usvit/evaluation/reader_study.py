@@ -28,7 +28,6 @@ from usvit.metrics.reader_study import (
 from usvit.records import (
     AnswerRows,
     MrmcRecord,
-    ProtocolRecord,
     ReaderAgreement,
     ReaderComponents,
     ReaderDifference,
@@ -38,6 +37,7 @@ from usvit.records import (
     ReaderPower,
     ReaderShare,
     ReaderValue,
+    StudyProtocol,
 )
 from usvit.wording import plural
 
@@ -49,7 +49,7 @@ _FEW_READERS = 5
 
 
 def analyse_answers(
-    answers: ReaderAnswers, settings: ReaderStudySettings, name: str, protocol: ProtocolRecord | None = None
+    answers: ReaderAnswers, settings: ReaderStudySettings, name: str, protocol: StudyProtocol | None = None
 ) -> MrmcRecord:
     """Analyse a reader study: each figure by modality, and the differences of modalities and of model and readers.
 

@@ -128,7 +128,7 @@ from usvit.records.mrmc import (
 )
 from usvit.records.phantom import PhantomRecord
 from usvit.records.plan import PlanAssumptions, PlanCriterion, PlanDesign, PlanPoint, PlanRecord
-from usvit.records.protocol import ProtocolQuestion, ProtocolRecord
+from usvit.records.protocol import ProtocolQuestion, StudyProtocol
 from usvit.records.readers import (
     CategoryCounts,
     Changed,
@@ -213,7 +213,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     PhantomRecord,
     MrmcRecord,
     PlanRecord,
-    ProtocolRecord,
+    StudyProtocol,
     ReadersRecord,
     RepeatabilityRecord,
     RunRecord,
@@ -338,7 +338,6 @@ __all__ = [
     "ProcedureRecord",
     "ProductRecord",
     "ProtocolQuestion",
-    "ProtocolRecord",
     "ReaderAgreement",
     "ReaderAreas",
     "ReaderChange",
@@ -389,6 +388,7 @@ __all__ = [
     "SetsOfClass",
     "SetsOfFold",
     "StopCondition",
+    "StudyProtocol",
     "SubgroupDifference",
     "Subgrouping",
     "SummaryRecord",

@@ -8,7 +8,7 @@ from usvit.config.comparison import MarginTest
 from usvit.estimate import Difference, Estimate
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.compare import BothWays, EquivalenceClaim
-from usvit.records.protocol import ProtocolRecord
+from usvit.records.protocol import StudyProtocol
 
 _Square = Annotated[Number, Field(ge=0)] | None
 
@@ -193,6 +193,6 @@ class MrmcRecord(FileRecord):
     times: ReaderTimes | None = key("Null without times.")
     courses: SessionCourses | None = key("Null without positions.")
     decisions: list[ReaderShare] | None = optional("Agreement with the model and changed minds, with 'positive_from'.")
-    protocol: ProtocolRecord | None = optional("Of the study of 'usvit review' from which the table comes.")
+    protocol: StudyProtocol | None = optional("Of the study of 'usvit review' from which the table comes.")
     rows: AnswerRows
     warnings: list[Text]

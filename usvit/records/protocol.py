@@ -14,7 +14,7 @@ class ProtocolQuestion(Record):
     answers: Text = key("Words or range of the answers; empty for texts and places.")
 
 
-class ProtocolRecord(FileRecord):
+class StudyProtocol(FileRecord):
     """The protocol of a study that 'usvit review' ran; it fills the checklist of 'usvit mrmc'."""
 
     KIND: ClassVar[str] = "protocol"

@@ -8,7 +8,7 @@ from usvit.config.keywords import takes_settings
 from usvit.config.reader_study import ReaderStudySettings
 from usvit.evaluation import analyse_answers, read_answers
 from usvit.files import OutputFolder, write_text
-from usvit.records import MrmcRecord, ProtocolRecord, fitting, load_record, save_record
+from usvit.records import MrmcRecord, StudyProtocol, fitting, load_record, save_record
 from usvit.reports.mrmc_document import mrmc_document
 
 FILES = ("mrmc.json", "mrmc.md", "mrmc.tex", "mrmc.html")
@@ -63,8 +63,8 @@ def mrmc(
     return record, folder
 
 
-def _protocol_of(answers: Path) -> ProtocolRecord | None:
+def _protocol_of(answers: Path) -> StudyProtocol | None:
     """Return the protocol beside a table of ``usvit review export``."""
     path = answers.parent / "protocol.json"
     is_export = answers.stem in ("answers", "readings") and path.is_file()
-    return load_record(path, ProtocolRecord) if is_export else None
+    return load_record(path, StudyProtocol) if is_export else None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import usvit.documents as doc
 from usvit.estimate import Estimate
-from usvit.records import MrmcRecord, ProtocolRecord
+from usvit.records import MrmcRecord, StudyProtocol
 from usvit.reports.checklists import NOTHING, PARTLY, RUN, fill_checklist
 from usvit.reports.formatting import estimate
 from usvit.reports.mrmc_reading import share_title
@@ -93,7 +93,7 @@ def _positive_from(rating: float) -> str:
     return f"Ratings from {rating:g} count as positive."
 
 
-def _protocol_facts(protocol: ProtocolRecord, threshold: str) -> dict[str, str]:
+def _protocol_facts(protocol: StudyProtocol, threshold: str) -> dict[str, str]:
     """Return statements from the protocol of a study of ``usvit review``."""
     drawn = (
         "all cases of the source" if protocol.drawn is None else f"{plural(protocol.drawn, 'case')}, drawn at random"

@@ -13,7 +13,7 @@ import pandas as pd
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, workbook_bytes, write_bytes, write_csv
-from usvit.records import ProtocolQuestion, ProtocolRecord, save_record
+from usvit.records import ProtocolQuestion, StudyProtocol, save_record
 from usvit.reviewing.answers import StudyAnswers
 from usvit.reviewing.lexicon import BIRADS
 from usvit.reviewing.settings import MODEL, QuestionSettings, ReviewSettings, load_review
@@ -214,9 +214,9 @@ def _values(question: QuestionSettings) -> str:
     return f"{question.low:g} to {question.high:g}" if question.kind == "scale" else words
 
 
-def _protocol(answers: StudyAnswers) -> ProtocolRecord:
+def _protocol(answers: StudyAnswers) -> StudyProtocol:
     settings, rating = answers.settings, answers.settings.rating_question
-    return ProtocolRecord(
+    return StudyProtocol(
         title=settings.title,
         protocol=settings.protocol,
         design=settings.design,
