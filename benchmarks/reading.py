@@ -1,11 +1,12 @@
 """Scripted readers read real cases in Chromium, are closed in mid-case, and the server is killed; what was it like?
 
-    python -m benchmarks.reading RUN --data-root DIR --out DIR [--cases 200] [--readers 3]
+    python -m benchmarks.reading RUN --data-root DIR --out DIR [--cases 200] [--readers 3] [--look 0]
     python -m benchmarks.reading --many 10000 --loops 20 --out DIR
 
 The first form makes a sequential reader study of the test images of a run. Each reader reads by keyboard in a window of
 Chromium of its own; half of them close it in mid-case and come back. The server is ended twice with SIGKILL. It then
-compares the exported table with the script of the readers, and prints the time until the next case is on the screen.
+compares the exported table with the script of the readers, and prints the time until the next case is on the screen,
+after each case was looked at for so many seconds (--look; 0: as fast as the browser goes).
 The second form writes images of noise and DICOM loops of 100 frames, and prints the time from the start of the command
 to the first image, and the memory of the server while one reader goes through cases and loops.
 """
@@ -91,9 +92,9 @@ def rating(name: str, position: int) -> int:
 class Browsing(threading.Thread):
     """A reader in a window of Chromium; ``leaves``: number of the reading in which the window is closed once."""
 
-    def __init__(self, link: str, name: str, leaves: int | None):
+    def __init__(self, link: str, name: str, leaves: int | None, look: float = 0):
         super().__init__(daemon=True)
-        self.link, self.reader, self.leaves = link, name, leaves
+        self.link, self.reader, self.leaves, self.look = link, name, leaves, look
         self.waited: list[float] = []
         self.error: Exception | None = None
 
@@ -123,6 +124,7 @@ class Browsing(threading.Thread):
                 return False
             page.locator("input[type=number]").fill(str(rating(self.reader, number)))
             page.locator("input[type=number]").press("Tab")
+            page.wait_for_timeout(1000 * self.look)
             waited = page.evaluate(_NEXT)
             if waited >= 0:
                 self.waited.append(waited)
@@ -159,7 +161,9 @@ def kill_and_read(options: argparse.Namespace) -> None:
     command = Command(study, options.port)
     links = {one["name"]: one["link"] for one in RemoteReader(command.link).state()["readers"]}
     total = 2 * options.cases * len(names)
-    readers = [Browsing(links[name], name, 7 + 2 * k if k % 2 == 0 else None) for k, name in enumerate(names)]
+    readers = [
+        Browsing(links[name], name, 7 + 2 * k if k % 2 == 0 else None, options.look) for k, name in enumerate(names)
+    ]
     start = time.monotonic()
     for one in readers:
         one.start()
@@ -242,6 +246,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--readers", type=int, default=3)
+    parser.add_argument("--look", type=float, default=0)
     parser.add_argument("--many", type=int)
     parser.add_argument("--loops", type=int, default=20)
     parser.add_argument("--port", type=int, default=8799)

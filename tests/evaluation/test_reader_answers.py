@@ -223,3 +223,33 @@ def test_one_order_for_all_readers_and_columns_that_hold_no_numbers_are_said(tmp
 def test_bad_repeats_are_one_clear_sentence(tmp_path, change, said):
     with pytest.raises(UsvitError, match=said):
         read(tmp_path, change(with_the_rest(readings())))
+
+
+def test_decisions_are_held_against_the_model_and_between_modalities(tmp_path):
+    table = answers(40, "ABC")
+    model = answers(40, "M", ("alone",)).assign(rating=lambda one: 1 / (1 + np.exp(-one["rating"])))
+    settings = ReaderStudySettings(positive_from=0.5, model="M", model_from=0.6)
+    found = analyse_answers(read(tmp_path, pd.concat([table, model]), positive_from=0.5, model="M"), settings, "a")
+    shares = {(one.what, one.a): one for one in found.decisions}
+    assert [*shares] == [
+        ("with_model", "unaided"), ("with_model", "aided"), ("to_right", "unaided"), ("to_wrong", "unaided")
+    ]  # fmt: skip
+    cells = table.assign(called=table["rating"] >= 0.5).pivot(
+        index="case", columns=["modality", "reader"], values="called"
+    )
+    truth = table.drop_duplicates("case").set_index("case")["truth"].loc[cells.index].to_numpy()[:, None] == 1
+    first, later = (cells[name].to_numpy() for name in ("unaided", "aided"))
+    own = model.set_index("case")["rating"].loc[cells.index].to_numpy()[:, None] >= 0.6
+    expected = {
+        ("with_model", "unaided"): first == own,
+        ("with_model", "aided"): later == own,
+        ("to_right", "unaided"): (first != truth) & (later == truth),
+        ("to_wrong", "unaided"): (first == truth) & (later != truth),
+    }
+    for name, share in shares.items():
+        assert [one.value for one in share.readers] == pytest.approx(expected[name].mean(axis=0))
+        estimate = share.mean[0].estimate
+        assert estimate.value == pytest.approx(expected[name].mean()) and 0 < estimate.ci95[0] < estimate.value
+        assert estimate.ci95[1] < 1
+    sensitivity = found.figures[1]
+    assert sensitivity.model == pytest.approx(own[truth].mean())

@@ -63,7 +63,9 @@ def test_all_formats_hold_the_same_and_the_dictionary_names_every_column(read):
 
 def test_mrmc_analyses_the_answers_without_further_options(read, tmp_path):
     export = read[2]
-    record, _ = usvit.mrmc(export.folder / "answers.csv", out=tmp_path / "mrmc")
+    record, folder = usvit.mrmc(export.folder / "answers.csv", out=tmp_path / "mrmc")
+    page = (folder / "mrmc.html").read_text()  # its checklist has the protocol of the study
+    assert "design sequential: all cases of the source" in page and "2 training cases" in page
     assert (record.readers, record.modalities, record.model) == (["A", "B", "C"], ["unaided", "aided"], "model")
     assert (record.n_cases, record.n_positive) == (20, sum(_positive(export)))
     assert record.figures[0].model == 1.0  # its scores separate the classes

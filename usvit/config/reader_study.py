@@ -45,6 +45,9 @@ class ReaderStudySettings(Section):
     """Reader that is a model: it is compared with the readers of each modality. (default: a reader named ``model``)"""
     positive_from: Annotated[float | None, Option(metavar="R")] = None
     """Lowest rating that counts as positive: also compare sensitivity and specificity."""
+    model_from: Annotated[float | None, Option(metavar="P")] = None
+    """Lowest score of the model that counts as positive. (default: its threshold, if the table is an export of ``usvit
+    review``; or ``positive_from``)"""
     margin: Annotated[float | None, Option(metavar="M")] = None
     """Also test non-inferiority or equivalence with this margin, above 0 and below 0.5; state it before the study."""
     test: Annotated[MarginTest | None, Option(metavar="TEST")] = None

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from usvit.desktop.records import ChosenImages, FileKind, FolderLink, FolderListing, FoundModel
+from usvit.desktop.records import FileKind, FolderLink, FolderListing, FoundModel, ImageFolder
 from usvit.errors import UsvitError
 from usvit.plugins import plugin_run_kinds
 from usvit.records import RunRecord, load_record
@@ -62,7 +62,7 @@ def _folders_in(path: Path | str) -> Iterator["os.DirEntry[str]"]:
         return
 
 
-def describe_images(path: Path) -> ChosenImages:
+def describe_images(path: Path) -> ImageFolder:
     """Count the files of a folder as ``usvit score`` finds them, by the ending of their names.
 
     Raises:
@@ -70,7 +70,7 @@ def describe_images(path: Path) -> ChosenImages:
     """
     items = [*itertools.islice(discover([str(path)]), _MOST_FILES + 1)]
     kinds = Counter(Path(item.member or item.name).suffix.lower().lstrip(".") or "no ending" for item in items)
-    return ChosenImages(
+    return ImageFolder(
         path=str(path),
         n_files=min(len(items), _MOST_FILES),
         more=len(items) > _MOST_FILES,
@@ -118,6 +118,6 @@ def describe_model(path: Path) -> FoundModel | None:
         path=str(path.resolve()),
         name=record.name,
         data=", ".join(data.datasets or []),
-        n_images=data.n_images,
+        n_images=data.n_images or 0,
         classes=[*(data.classes or [])],
     )

@@ -31,7 +31,7 @@ class FileKind(Record):
     n: Count
 
 
-class ChosenImages(Record):
+class ImageFolder(Record):
     """The folder of images."""
 
     path: Text
@@ -142,7 +142,7 @@ class AppResults(Record):
 class AppState(Record):
     """The answer to ``/api/state`` and to every action: all that the page shows."""
 
-    images: ChosenImages | None
+    images: ImageFolder | None
     model: FoundModel | None
     models: list[FoundModel]
     out: Text | None = key("Folder of the results.")

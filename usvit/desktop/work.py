@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from usvit.desktop.folders import describe_images, describe_model, find_models, folder_at
-from usvit.desktop.records import AppResults, AppState, ChosenImages, ChosenLabels, FoundModel
+from usvit.desktop.records import AppResults, AppState, ChosenLabels, FoundModel, ImageFolder
 from usvit.desktop.results import ResultsFolder, free_path
 from usvit.desktop.runner import StepRunner
 from usvit.desktop.settings import AppSettings
@@ -45,7 +45,7 @@ class AppWork:
         self._results = (settings.results or Path.home() / "usvit-results").absolute()
         self._searched = [*dict.fromkeys(one.absolute() for one in (*settings.models, Path.cwd(), self._results))]
         self._lock = threading.RLock()
-        self._images: ChosenImages | None = None
+        self._images: ImageFolder | None = None
         self._model: FoundModel | None = None
         self._models: list[FoundModel] | None = None
         self._out: ResultsFolder | None = None

@@ -1,7 +1,9 @@
 """From the answers of a reader study to the record of its multi-reader multi-case analysis."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from usvit.evaluation.reader_courses import reading_times, session_courses, with
 from usvit.metrics.agreement import fleiss_kappa, gwet_ac1, rater_icc, weighted_kappa
 from usvit.metrics.margin_tests import check_margin, equivalence, non_inferiority
 from usvit.metrics.paired_tests import holm
+from usvit.metrics.reader_courses import reader_means
 from usvit.metrics.reader_study import (
     INFERENCES,
     ReaderFigure,
@@ -32,23 +35,29 @@ from usvit.records import (
     ReaderInference,
     ReaderMean,
     ReaderPower,
+    ReaderShare,
     ReaderValue,
+    StudyProtocol,
 )
 from usvit.wording import plural
 
 MODEL, READERS = "model", "readers"
+ReaderShareKind = Literal["with_model", "to_right", "to_wrong"]
 _SIZES = (3, 5, 8, 12), (0.5, 1.0, 2.0, 4.0)
 """Readers of later studies, and their patients relative to this one."""
 _FEW_READERS = 5
 
 
-def analyse_answers(answers: ReaderAnswers, settings: ReaderStudySettings, name: str) -> MrmcRecord:
+def analyse_answers(
+    answers: ReaderAnswers, settings: ReaderStudySettings, name: str, protocol: StudyProtocol | None = None
+) -> MrmcRecord:
     """Analyse a reader study: each figure by modality, and the differences of modalities and of model and readers.
 
     Args:
         answers: the ratings (``read_answers``).
         settings: what is analysed.
         name: name of the table.
+        protocol: of the study from which the table comes; its threshold is that of the model by default.
 
     Raises:
         UsvitError: a margin out of range, or ``test`` without one.
@@ -57,6 +66,11 @@ def analyse_answers(answers: ReaderAnswers, settings: ReaderStudySettings, name:
         check_margin(settings.margin)
     elif settings.test is not None:
         raise UsvitError(f"--test {settings.test} needs a margin that is stated before the study: pass --margin.")
+    if settings.model_from is None and settings.positive_from is not None:
+        threshold = None if protocol is None else protocol.threshold
+        settings = settings.model_copy(
+            update={"model_from": settings.positive_from if threshold is None else threshold}
+        )
     figures: list[ReaderFigure] = ["auc"]
     figures += ["sensitivity", "specificity"] if settings.positive_from is not None else []
     warnings = list(answers.warnings)
@@ -75,6 +89,7 @@ def analyse_answers(answers: ReaderAnswers, settings: ReaderStudySettings, name:
         modalities=[*answers.ratings],
         model=answers.model_name,
         positive_from=settings.positive_from,
+        model_from=settings.model_from if answers.model is not None and settings.positive_from is not None else None,
         margin=settings.margin,
         test=None if settings.margin is None else settings.test or "noninferiority",
         effect=settings.effect,
@@ -83,6 +98,8 @@ def analyse_answers(answers: ReaderAnswers, settings: ReaderStudySettings, name:
         repeats=within_readers(answers),
         times=reading_times(answers, settings.positive_from, warnings),
         courses=session_courses(answers, warnings),
+        decisions=None if settings.positive_from is None else reader_decisions(answers, settings),
+        protocol=protocol,
         rows=AnswerRows(
             analysed=len(answers.cases) * len(answers.readers) * len(answers.ratings),
             repeats=sum(int(np.isfinite(one).sum()) for readers in answers.again.values() for one in readers.values()),
@@ -94,15 +111,16 @@ def analyse_answers(answers: ReaderAnswers, settings: ReaderStudySettings, name:
 
 
 def _figure(figure: ReaderFigure, answers: ReaderAnswers, settings: ReaderStudySettings) -> ReaderFigureRecord:
-    def parts(ratings: Sequence[np.ndarray]) -> ReaderParts:
-        found = reader_parts(answers.positive, ratings, answers.group, figure, settings.positive_from)
+    def parts(ratings: Sequence[np.ndarray], positive_from: float | None = settings.positive_from) -> ReaderParts:
+        found = reader_parts(answers.positive, ratings, answers.group, figure, positive_from)
         assert found is not None  # read_answers refuses a single class
         return found
 
     of = {modality: parts([*ratings.values()]) for modality, ratings in answers.ratings.items()}
     pairs = [(later, first, of[later], of[first]) for first, later in combinations(of, 2)]
+    own = None
     if answers.model is not None:
-        own = parts([answers.model])
+        own = parts([answers.model], settings.model_from)
         several = len(of) > 1
         pairs += [(MODEL, f"{READERS}, {name}" if several else READERS, own, one) for name, one in of.items()]
     return ReaderFigureRecord(
@@ -116,7 +134,7 @@ def _figure(figure: ReaderFigure, answers: ReaderAnswers, settings: ReaderStudyS
             )
             for name, one in of.items()
         ],
-        model=None if answers.model is None else float(parts([answers.model]).values[0]),
+        model=None if own is None else float(own.values[0]),
         differences=_corrected([_difference(*pair, answers.readers, settings) for pair in pairs]),
     )
 
@@ -134,6 +152,31 @@ def _agreement(answers: ReaderAnswers, positive_from: float | None) -> list[Read
                 gwet_ac1=None if called is None else gwet_ac1(called, answers.group),
                 icc=rater_icc(ratings, answers.group),
             )
+        )
+    return found
+
+
+def reader_decisions(answers: ReaderAnswers, settings: ReaderStudySettings) -> list[ReaderShare]:
+    """Return how often readers decide as the model does, and how often a later modality changes their decisions.
+
+    Each is a share of the cases of each reader, whose mean has the intervals of a figure.
+    """
+    called = {
+        modality: np.stack([*readers.values()]) >= settings.positive_from
+        for modality, readers in answers.ratings.items()
+    }
+    asked: list[tuple[ReaderShareKind, str, str | None, np.ndarray]] = []
+    if answers.model is not None:
+        model = answers.model >= settings.model_from
+        asked += [("with_model", modality, None, one == model) for modality, one in called.items()]
+    for first, later in combinations(called, 2):
+        before, after = (called[modality] == answers.positive for modality in (first, later))
+        asked += [("to_right", first, later, ~before & after), ("to_wrong", first, later, before & ~after)]
+    found = []
+    for what, a, b, cases in asked:
+        numbers = replace(reader_means(cases, answers.group), differences=False)
+        found.append(
+            ReaderShare(what=what, a=a, b=b, readers=_values(answers.readers, numbers), mean=_inferences(numbers, None))
         )
     return found
 

@@ -120,6 +120,7 @@ from usvit.records.mrmc import (
     ReaderMedians,
     ReaderPower,
     ReaderRepeats,
+    ReaderShare,
     ReaderTimes,
     ReaderValue,
     SessionCourses,
@@ -127,6 +128,7 @@ from usvit.records.mrmc import (
 )
 from usvit.records.phantom import PhantomRecord
 from usvit.records.plan import PlanAssumptions, PlanCriterion, PlanDesign, PlanPoint, PlanRecord
+from usvit.records.protocol import ProtocolQuestion, StudyProtocol
 from usvit.records.readers import (
     CategoryCounts,
     Changed,
@@ -211,6 +213,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     PhantomRecord,
     MrmcRecord,
     PlanRecord,
+    StudyProtocol,
     ReadersRecord,
     RepeatabilityRecord,
     RunRecord,
@@ -334,6 +337,7 @@ __all__ = [
     "PreprocessingRecord",
     "ProcedureRecord",
     "ProductRecord",
+    "ProtocolQuestion",
     "ReaderAgreement",
     "ReaderAreas",
     "ReaderChange",
@@ -347,6 +351,7 @@ __all__ = [
     "ReaderPoint",
     "ReaderPower",
     "ReaderRepeats",
+    "ReaderShare",
     "ReaderTimes",
     "ReaderValue",
     "ReadersRecord",
@@ -383,6 +388,7 @@ __all__ = [
     "SetsOfClass",
     "SetsOfFold",
     "StopCondition",
+    "StudyProtocol",
     "SubgroupDifference",
     "Subgrouping",
     "SummaryRecord",

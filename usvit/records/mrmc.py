@@ -8,6 +8,7 @@ from usvit.config.comparison import MarginTest
 from usvit.estimate import Difference, Estimate
 from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.compare import BothWays, EquivalenceClaim
+from usvit.records.protocol import StudyProtocol
 
 _Square = Annotated[Number, Field(ge=0)] | None
 
@@ -146,6 +147,20 @@ class SessionCourses(Record):
     curves: list[SessionCurve]
 
 
+class ReaderShare(Record):
+    """A share of the cases, by the decisions of each reader, and the mean over readers."""
+
+    what: Text = key(
+        "with_model: the reader decides as the model does. to_right, to_wrong: a wrong decision in a is right in b, or "
+        "a right one wrong; shares of all cases.",
+        enum=["with_model", "to_right", "to_wrong"],
+    )
+    a: Name = key("Modality.")
+    b: Name | None = key("Later modality of a change.")
+    readers: list[ReaderValue]
+    mean: list[ReaderInference]
+
+
 class AnswerRows(Record):
     """Rows of the table."""
 
@@ -168,6 +183,7 @@ class MrmcRecord(FileRecord):
     modalities: list[Name]
     model: Name | None
     positive_from: Number | None
+    model_from: Number | None = optional("Lowest score of the model that counts as positive.")
     margin: Share | None
     test: MarginTest | None
     effect: Share = key("Difference that a later study is to find, for its power.")
@@ -176,5 +192,7 @@ class MrmcRecord(FileRecord):
     repeats: list[ReaderRepeats] = key("Agreement within readers; empty without second readings.")
     times: ReaderTimes | None = key("Null without times.")
     courses: SessionCourses | None = key("Null without positions.")
+    decisions: list[ReaderShare] | None = optional("Agreement with the model and changed minds, with 'positive_from'.")
+    protocol: StudyProtocol | None = optional("Of the study of 'usvit review' from which the table comes.")
     rows: AnswerRows
     warnings: list[Text]

@@ -8,7 +8,7 @@ from usvit.config.keywords import takes_settings
 from usvit.config.reader_study import ReaderStudySettings
 from usvit.evaluation import analyse_answers, read_answers
 from usvit.files import OutputFolder, write_text
-from usvit.records import MrmcRecord, fitting, save_record
+from usvit.records import MrmcRecord, StudyProtocol, fitting, load_record, save_record
 from usvit.reports.mrmc_document import mrmc_document
 
 FILES = ("mrmc.json", "mrmc.md", "mrmc.tex", "mrmc.html")
@@ -22,7 +22,7 @@ def mrmc(
 
     Args:
         answers: a table (CSV, Excel or Parquet) with one row for each reader, modality and case; also in the long
-            form of iMRMC or MRMCaov.
+            form of iMRMC or MRMCaov. Beside one of ``usvit review export``, ``protocol.json`` fills the checklist.
         settings: see ``ReaderStudySettings``.
         out: the folder to write; None takes ``mrmc-<table>`` in the current folder.
 
@@ -53,7 +53,7 @@ def mrmc(
     output = OutputFolder(folder, "an analysis of a reader study", files=FILES)
     output.refuse_other_files()
     with fitting(path):
-        record = analyse_answers(read_answers(path, settings), settings, path.name)
+        record = analyse_answers(read_answers(path, settings), settings, path.name, _protocol_of(path))
     with output.opened():
         save_record(folder / "mrmc.json", record)
         document = mrmc_document(record)
@@ -61,3 +61,10 @@ def mrmc(
         write_text(folder / "mrmc.tex", doc.latex_tables(document))
         write_text(folder / "mrmc.html", doc.html_page(document))
     return record, folder
+
+
+def _protocol_of(answers: Path) -> StudyProtocol | None:
+    """Return the protocol beside a table of ``usvit review export``."""
+    path = answers.parent / "protocol.json"
+    is_export = answers.stem in ("answers", "readings") and path.is_file()
+    return load_record(path, StudyProtocol) if is_export else None

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import usvit.documents as doc
 from usvit.estimate import Estimate
-from usvit.records import MrmcRecord
+from usvit.records import MrmcRecord, StudyProtocol
 from usvit.reports.checklists import NOTHING, PARTLY, RUN, fill_checklist
 from usvit.reports.formatting import estimate
+from usvit.reports.mrmc_reading import share_title
 from usvit.wording import listed, plural
 
 _STATUS = {RUN: "from the table", PARTLY: "partly; the rest is the authors'", NOTHING: "for the authors to state"}
@@ -35,6 +36,7 @@ def _facts(record: MrmcRecord) -> dict[str, str]:
     area, rows = record.figures[0], record.rows
     figures = listed(["AUC", *(one.figure for one in record.figures[1:])])
     facts = {
+        **({} if record.positive_from is None else {"threshold": _positive_from(record.positive_from)}),
         "cases": f"{plural(record.n_cases, 'case')} of {plural(record.n_patients, 'patient')}, {record.n_positive} "
         "with the condition.",
         "readers": f"{plural(len(record.readers), 'reader')} ({listed(record.readers)}).",
@@ -46,6 +48,9 @@ def _facts(record: MrmcRecord) -> dict[str, str]:
         "comparisons.",
         "missing": f"Every reader rated every case that is analysed; {rows.unfinished} unfinished readings left out.",
     }
+    facts["order"] = "Order, wash-out and display, the authors say."
+    if record.protocol is not None:
+        facts |= _protocol_facts(record.protocol, facts.get("threshold", ""))
     results: list[tuple[str, Estimate]] = [(f"AUC {one.modality}", one.mean[0].estimate) for one in area.modalities]
     results += [(f"AUC {one.a} minus {one.b}", one.mean[0].estimate) for one in area.differences]
     facts["results"] = _sentence("For other readers of other patients: ", results)
@@ -56,8 +61,10 @@ def _facts(record: MrmcRecord) -> dict[str, str]:
         facts["training"] = f"{plural(rows.training, 'reading')} of training cases, left out of the analysis."
     if record.model is not None:
         facts["model"] = f"The model is the reader {record.model} of the table."
-    if record.positive_from is not None:
-        facts["threshold"] = f"Ratings from {record.positive_from:g} count as positive."
+    if record.decisions:
+        facts["decisions"] = _sentence(
+            "Share of the cases: ", [(share_title(one), one.mean[0].estimate) for one in record.decisions]
+        )
     agreement: list[tuple[str, Estimate]] = [
         (f"weighted kappa between readers, {one.modality}", one.weighted_kappa) for one in record.agreement
     ]
@@ -79,6 +86,38 @@ def _facts(record: MrmcRecord) -> dict[str, str]:
                     if one.what in wanted
                 ],
             )
+    return facts
+
+
+def _positive_from(rating: float) -> str:
+    return f"Ratings from {rating:g} count as positive."
+
+
+def _protocol_facts(protocol: StudyProtocol, threshold: str) -> dict[str, str]:
+    """Return statements from the protocol of a study of ``usvit review``."""
+    drawn = (
+        "all cases of the source" if protocol.drawn is None else f"{plural(protocol.drawn, 'case')}, drawn at random"
+    )
+    session = "" if protocol.washout_days is None else f" Two sessions, {protocol.washout_days:g} days apart."
+    facts = {
+        "order": f"usvit review, design {protocol.design}: {drawn}, in a random order of each reader.{session} A case "
+        f"is one {protocol.unit}; {plural(protocol.repeats, 'case')} read twice. Display and setting, the authors say.",
+        "known": "The page stated no name, patient or reference class beside the images. Instructions: "
+        f"{protocol.instructions or 'none.'} Prevalence and what else was told, the authors say.",
+    }
+    question = next((one for one in protocol.questions if one.name == protocol.rating), None)
+    if question is not None:
+        facts["threshold"] = f"'{question.asked}' ({question.answers}). {threshold}".strip()
+    if protocol.training:
+        feedback = "" if protocol.masks == "never" else ", with outlines of the lesions where there are some"
+        facts["training"] = (
+            f"Each reader first read {plural(protocol.training, 'training case')}, and was then shown the reference "
+            f"class{feedback}; they are left out of the analysis."
+        )
+    if "aided" in protocol.stages:
+        limit = "" if protocol.threshold is None else f", and the threshold {protocol.threshold:.3g}"
+        after = " after the reader's own answers" if protocol.design == "sequential" else ""
+        facts["shown"] = f"The score of {protocol.positive} as a number and a bar{limit}, and the decision{after}."
     return facts
 
 

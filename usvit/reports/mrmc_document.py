@@ -6,7 +6,7 @@ import usvit.documents as doc
 from usvit.records import MrmcRecord, ReaderComponents, ReaderDifference, ReaderFigureRecord, ReaderInference
 from usvit.reports.formatting import p_words
 from usvit.reports.mrmc_checklist import reader_checklist
-from usvit.reports.mrmc_reading import ACROSS, reading_sections, rows_sentence
+from usvit.reports.mrmc_reading import ACROSS, decision_section, reading_sections, rows_sentence
 from usvit.reports.remarks import remarks
 from usvit.wording import capitalized, listed, plural
 
@@ -39,6 +39,7 @@ def mrmc_document(record: MrmcRecord) -> doc.Document:
         sections=[
             *(_figure(record, one) for one in record.figures),
             *([_agreement(record)] if record.agreement else []),
+            *([decision_section(record)] if record.decisions else []),
             *reading_sections(record),
             reader_checklist(record),
             doc.DocumentSection("Methods", [doc.Paragraph(_METHOD)], "method", detail=True),
@@ -51,6 +52,7 @@ def mrmc_document(record: MrmcRecord) -> doc.Document:
 def _figure(record: MrmcRecord, one: ReaderFigureRecord) -> doc.DocumentSection:
     name = _NAMES[one.figure]
     at = f" at a rating of {record.positive_from:g} or more" if one.figure != "auc" else ""
+    at += f" (the model: {record.model_from:.4g} or more)" if at and record.model_from is not None else ""
     heads: list[str | doc.Column] = ["Reader", *doc.numbers(*(mean.modality for mean in one.modalities))]
     rows: list[tuple[doc.Cell, ...]] = [
         (reader, *(f"{mean.readers[k].value:.3f}" for mean in one.modalities))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from matplotlib.figure import Figure
 
 import usvit.documents as doc
-from usvit.records import MrmcRecord, ReaderChange, SessionCourses, SessionCurve
+from usvit.records import MrmcRecord, ReaderChange, ReaderShare, SessionCourses, SessionCurve
 from usvit.reports.formatting import p_words
 from usvit.reports.remarks import remarks
 from usvit.wording import listed, plural
@@ -100,6 +100,37 @@ def _within(record: MrmcRecord) -> doc.DocumentSection:
     said = remarks(named, warnings=False)
     blocks += [doc.Listing(said, small=True)] if said else []
     return doc.DocumentSection("Agreement within readers", blocks, "within")
+
+
+def share_title(one: ReaderShare) -> str:
+    """Return what a share of the cases is, in words."""
+    if one.what == "with_model":
+        return f"{one.a}: decision of the reader is that of the model"
+    return f"{one.a} to {one.b}: changed to {'right' if one.what == 'to_right' else 'wrong'}"
+
+
+def decision_section(record: MrmcRecord) -> doc.DocumentSection:
+    """Build the section of the agreement with the model and of changed minds."""
+    rows: list[doc.TableRow] = []
+    for share in record.decisions or ():
+        rows.append(doc.TableRow((share_title(share),), "group"))
+        rows += [doc.TableRow((ACROSS[each.across], each.estimate)) for each in share.mean]
+    caption = f"Share of all cases, by decisions: ratings of {record.positive_from:g} or more are positive"
+    caption += "" if record.model_from is None else f", and scores of the model of {record.model_from:.4g} or more"
+    named = [(f"{share_title(s)}, {ACROSS[e.across]}", e.estimate) for s in record.decisions or () for e in s.mean]
+    said = remarks(named, warnings=False)
+    each_reader = doc.Table(
+        "Decisions of each reader",
+        ["Share of the cases", *doc.numbers(*record.readers)],
+        [(share_title(one), *(f"{value.value:.3f}" for value in one.readers)) for one in record.decisions or ()],
+        detail=True,
+    )
+    blocks: list[doc.Block] = [
+        doc.Table("Decisions", ["Holds for", *doc.numbers("Mean over readers")], rows, f"{caption}."),
+        *([doc.Listing(said, small=True)] if said else []),
+        each_reader,
+    ]
+    return doc.DocumentSection("Agreement with the model and changed minds", blocks, "decisions")
 
 
 def _changes(name: str, changes: Sequence[ReaderChange], readers: list[str], caption: str) -> list[doc.Block]:

@@ -13,13 +13,14 @@ import pandas as pd
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.files import OutputFolder, workbook_bytes, write_bytes, write_csv
+from usvit.records import ProtocolQuestion, StudyProtocol, save_record
 from usvit.reviewing.answers import StudyAnswers
 from usvit.reviewing.lexicon import BIRADS
 from usvit.reviewing.settings import MODEL, QuestionSettings, ReviewSettings, load_review
 
 FILES = (
     *("answers.csv", "readings.csv", "readings.parquet", "readings.xlsx", "labels.csv", "keep_list.csv"),
-    "dictionary.csv",
+    *("dictionary.csv", "protocol.json"),
 )
 _COLUMNS = {
     "reader": "Who read.",
@@ -88,19 +89,21 @@ def export_review(study: str | Path, *, out: str | Path | None = None) -> Review
             tables["answers.csv"] = ratings
         if settings.protocol == "labelling":
             tables["labels.csv"], tables["keep_list.csv"] = _labels(answers, readings)
+        protocol = _protocol(answers)
     finally:
         answers.close()
     folder = settings.out / "export" if out is None else Path(out)
     with OutputFolder(folder, "an export of a review", files=FILES).opened(private=True):
         for name, table in tables.items():
             write_csv(folder / name, table)
+        save_record(folder / "protocol.json", protocol)
         buffer = io.BytesIO()
         readings.to_parquet(buffer, index=False)
         write_bytes(folder / "readings.parquet", buffer.getvalue())
         sheets = {name: _rows(tables[f"{name}.csv"]) for name in ("readings", "dictionary")}
         write_bytes(folder / "readings.xlsx", workbook_bytes(sheets))
     done = (readings.answered_at != "") & (readings.training == 0) & (readings.repeat == 0)
-    files = (*tables, "readings.parquet", "readings.xlsx")
+    files = (*tables, "readings.parquet", "readings.xlsx", "protocol.json")
     return ReviewExport(folder, files, int(done.sum()), int((readings.answered_at == "").sum()))
 
 
@@ -202,10 +205,39 @@ def _decided(rows: pd.DataFrame, question: str, settings: ReviewSettings) -> tup
 def _dictionary(settings: ReviewSettings) -> pd.DataFrame:
     rows = [(name, text, "") for name, text in _COLUMNS.items()]
     for one in settings.questions:
-        values = " | ".join(choice.value for choice in one.choices)
-        values = f"{one.low:g} to {one.high:g}" if one.kind == "scale" else values
-        rows.append((one.name, f"{one.label or one.name} {one.help}".strip(), values))
+        rows.append((one.name, f"{one.label or one.name} {one.help}".strip(), _values(one)))
     return pd.DataFrame(rows, columns=["column", "meaning", "values"])
+
+
+def _values(question: QuestionSettings) -> str:
+    words = " | ".join(choice.value for choice in question.choices)
+    return f"{question.low:g} to {question.high:g}" if question.kind == "scale" else words
+
+
+def _protocol(answers: StudyAnswers) -> StudyProtocol:
+    settings, rating = answers.settings, answers.settings.rating_question
+    return StudyProtocol(
+        title=settings.title,
+        protocol=settings.protocol,
+        design=settings.design,
+        instructions=settings.instructions,
+        stages=[*settings.stages],
+        n_readers=len(settings.readers),
+        unit=settings.source.unit,
+        drawn=settings.source.cases,
+        training=settings.training,
+        repeats=settings.repeats,
+        washout_days=settings.washout_days if settings.design == "crossover" else None,
+        masks=settings.masks,
+        positive=answers.positive,
+        model=answers.model,
+        threshold=answers.threshold,
+        questions=[
+            ProtocolQuestion(name=one.name, asked=one.label or one.name, kind=one.kind, answers=_values(one))
+            for one in settings.questions
+        ],
+        rating=None if rating is None else rating.name,
+    )
 
 
 def _positive(truth: str, positive: str) -> str:

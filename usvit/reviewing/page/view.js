@@ -25,6 +25,7 @@ export class View {
   #fitted = true;
   #wanted = 0;
   #drawn = false;
+  #asked = false;
   #adjusted = { key: "", canvas: document.createElement("canvas") };
 
   /** `image`: an image of the task; `store`: where its frames come from. */
@@ -136,7 +137,17 @@ export class View {
     ];
   }
 
+  /** Draw once all changes of this moment are made: a new case changes size, position, marks and masks at once. */
   draw() {
+    if (this.#asked) return;
+    this.#asked = true;
+    queueMicrotask(() => {
+      this.#asked = false;
+      this.#paint();
+    });
+  }
+
+  #paint() {
     const { canvas, image, scale } = this;
     const pen = this.#pen;
     const bitmap = this.store.get(imageUrl(image.id, this.frame));
