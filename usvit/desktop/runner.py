@@ -87,7 +87,8 @@ class StepRunner:
                 memory = " The memory may be full: close other programs." if child.killed_from_outside else ""
                 end = ("failed", f"The step {in_words(child.exit_code or 0)} without a message.{memory}")
             assert end is not None
-            self._change(state=end[0], error=end[1], progress=None, link=None)
+            state, error = end
+            self._change(state=state, error=error, progress=None, link=None)
         child.connection.close()
 
     def _change(self, **update: Any) -> None:
