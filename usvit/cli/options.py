@@ -38,7 +38,6 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any other setting, such as train.steps=100. Can be repeated.", metavar="KEY=VALUE"),
 ]
-ListRecipes = Annotated[bool, typer.Option("--list-recipes", help="Show the recipes and stop.")]
 
 
 def _name_base(base: Path | None) -> Path | None:

@@ -89,11 +89,6 @@ def test_a_recipe_of_another_command_says_whose_it_is(monkeypatch, capsys):
     assert code == 2 and "'mae' is a recipe of 'usvit pretrain'" in err
 
 
-def test_recipes_are_listed(monkeypatch, capsys):
-    code, out, _ = usvit(monkeypatch, capsys, "transfer", "--list-recipes")
-    assert code == 0 and "fewshot" in out
-
-
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

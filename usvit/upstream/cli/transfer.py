@@ -55,7 +55,6 @@ def transfer(
     out: o.UpstreamOut = None,
     overrides: Settings,
     json_: o.Json = False,
-    list_recipes: o.ListRecipes = False,
 ) -> None:
     """Transfer upstream weights to other images by a few-shot, linear or nearest-neighbour probe, or by fine-tuning.
 
@@ -63,8 +62,6 @@ def transfer(
     is chosen by its upstream validation, and one by adapting all; the output shows both and the difference. Retrieval
     without --source searches a run's training images with its validation images.
     """
-    if list_recipes:
-        return _print_recipes()
     from usvit.files import read_json
     from usvit.progress import make_progress
     from usvit.upstream import api
@@ -84,7 +81,6 @@ def transfer(
         print(json.dumps(read_json(outcome.path / "transfer.json"), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print(outcome)
-    return None
 
 
 def _print(outcome: "RunResult[TransferRecord]") -> None:
@@ -101,12 +97,3 @@ def _print(outcome: "RunResult[TransferRecord]") -> None:
     if (record.config.source or {}).get("name") == "data" and result.how in ("fewshot", "linear"):
         name = record.config.data.dataset if record.config.data else "the data set"
         print(f"For folds of {name}, start from the upstream weights: these weights were trained on its images.")
-
-
-def _print_recipes() -> None:
-    from usvit.config import recipe_names
-    from usvit.resources import configs_dir
-
-    for name in recipe_names("transfer"):
-        first = (configs_dir() / "transfer" / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0]
-        print(f"{name:24} {first.lstrip('# ')}")

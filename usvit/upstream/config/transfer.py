@@ -132,7 +132,7 @@ class TransferArguments(Section):
     dataset: Annotated[str | None, Option(metavar="D[+D]")] = None
     """Data set, split into a hold-out by patients, to use instead of ``source``. (default: the phantom)"""
     recipe: Annotated[TextOrPath, Option(metavar="NAME|FILE")] = None
-    """A recipe of ``usvit transfer --list-recipes``, or a YAML file. (default: none)"""
+    """A recipe of ``usvit recipes``, or a YAML file. (default: none)"""
     model: Annotated[str | None, Option(metavar="M")] = None
     """A name from 'usvit models list', or timm:NAME. (default: that of the run in ``weights``, or the recipe's)"""
     cell: Annotated[str | None, Option(metavar="NAME")] = None
