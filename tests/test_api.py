@@ -122,6 +122,7 @@ COMMANDS = {
     "review merge": "usvit.reviewing.merge_reviews",
     "app": "usvit.desktop.open_app",
     "docs": "usvit.resources.documentation_page",
+    "doctor": "usvit.installation.check_installation",
     "recipes": "usvit.config.listing.list_recipes",
     "settings": "usvit.config.listing.list_settings",
 }

@@ -47,7 +47,7 @@ LAYERS = [
     {"cli"},
     {"experiments", "monitoring"},
     {"scoring", "retesting"},
-    {"explaining", "planning"},
+    {"explaining", "planning", "installation"},
     {"exporting"},
     {"reports"},
     {"documents"},

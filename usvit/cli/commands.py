@@ -105,6 +105,12 @@ _PANELS = {
         ),
     },
     "Help": {
+        "doctor": CommandEntry(
+            "usvit.cli.doctor",
+            "doctor",
+            "Check packages, decoders, device, memory, disk and folders, and say what is missing and how to mend it.",
+            private=False,
+        ),
         "docs": CommandEntry(
             "usvit.cli.docs", "docs", "Show a page of the documentation, or list the pages.", private=False
         ),
