@@ -45,7 +45,6 @@ ALLOWED = {
     "upstream/bench/worker.py": {"json.load": (1, "the standard input, which the parent process writes")},
     "upstream/cli/pretrain.py": {".read_text": (1, PACKAGE_FILE)},
     "upstream/cli/shape.py": {".read_text": (2, OWN_TEMPORARY)},
-    "upstream/cli/transfer.py": {".read_text": (1, PACKAGE_FILE)},
     "cluster.py": {".read_text": (2, KERNEL), "open": (1, OWN_WRITING), "os.open": (1, OWN_WRITING)},
     "data/datasets/download.py": {"open": (1, OWN_WRITING)},
     "data/datasets/examination_cache.py": {"sqlite3.connect": (1, DATABASE)},
@@ -64,6 +63,7 @@ ALLOWED = {
     "models/weights/adapter_base.py": {"safe_open": (1, CHECKED)},
     "models/weights/read.py": {"safe_open": (1, CHECKED)},
     "models/zoo/listing.py": {".read_text": (1, PACKAGE_FILE)},
+    "upstream/text_tuning/tower.py": {"safe_open": (1, CHECKED)},
     "node/audit_log.py": {"os.open": (2, OWN_WRITING)},
     "node/checks.py": {
         "server.load_cert_chain": (2, CHECKED),

@@ -66,6 +66,10 @@ def damaged_weights(monkeypatch, tmp_path):
     monkeypatch.setattr(installation, "weights_dir", lambda: tmp_path / "weights")
 
 
+def no_weights(monkeypatch, tmp_path):
+    monkeypatch.setattr(installation, "weights_dir", lambda: tmp_path)
+
+
 FAULTS = {
     without_package: ("packages", "pip install 'pydicom"),
     too_old: ("packages", "(0.1 is installed)"),
@@ -75,6 +79,7 @@ FAULTS = {
     cache_is_a_file: ("cache", "export USVIT_CACHE=DIR"),
     data_folder_is_gone: ("data", "export USVIT_DATA=DIR"),
     threads_are_no_number: ("threads", "unset OMP_NUM_THREADS"),
+    no_weights: ("weights", "pip install --force-reinstall usvit"),
     damaged_weights: ("weights", "pip install --force-reinstall usvit"),
 }
 

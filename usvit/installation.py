@@ -1,6 +1,5 @@
 """What ``usvit doctor`` checks: packages, decoders, device, cores, memory, disk, folders and shipped weights."""
 
-import hashlib
 import json
 import os
 import platform
@@ -15,6 +14,8 @@ from typing import Literal, NamedTuple
 
 from packaging.requirements import Requirement
 
+from usvit.errors import UsvitError
+from usvit.files import read_text, sha256_of_file
 from usvit.resources import cache_dir, free_memory, total_memory, usable_cores, weights_dir
 from usvit.threads import cpu_quota
 
@@ -186,9 +187,9 @@ def _folders() -> _Found:
 def _weights() -> _Found:
     folder = weights_dir() / "phantom"
     try:
-        stated = json.loads((folder / "model.json").read_text(encoding="utf-8"))["weights_sha256"]
-        whole = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest() == stated
-    except (OSError, ValueError, KeyError, TypeError):
+        stated = json.loads(read_text(folder / "model.json"))["weights_sha256"]
+        whole = sha256_of_file(folder / "model.safetensors") == stated
+    except (UsvitError, OSError, ValueError, KeyError, TypeError):
         whole = False
     if whole:
         yield "ok", "weights", "The weights that ship with usvit are whole."

@@ -31,7 +31,7 @@ def list_settings(section: type[BaseModel], places: Mapping[str, str] | None = N
     Example:
         >>> from usvit.config import RunConfig
         >>> list_settings(RunConfig)["train.batch_size"].default
-        '32'
+        '128'
     """
     return dict(_rows(section, None, "", places))
 

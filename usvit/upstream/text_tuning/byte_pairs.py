@@ -30,7 +30,7 @@ class BytePairs:
     Example:
         >>> words = BytePairs.learnt(["oval mass", "oval cyst", "oval mass"], 270)
         >>> len(words), words.encoded(["an oval mass"], 8)[0].shape
-        (267, (1, 8))
+        (265, (1, 8))
     """
 
     def __init__(self, merges: Sequence[Pair]):
