@@ -152,7 +152,8 @@ def test_a_command_is_its_settings_its_function_its_options_and_a_line_of_the_ta
         'def greet(settings: GreetingSettings) -> None:\n    """Greet someone."""\n'
         "    from usvit.reports.greeting import greeting\n\n    print(greeting(settings=settings))\n",
     }
-    table = ("CORE = {\n", 'CORE = {\n    "greet": CommandEntry("usvit.cli.greet", "greet", "Greet someone."),\n')
+    entry = '"greet": CommandEntry("usvit.cli.greet", "greet", "Greet someone."),'
+    table = ('    "Help": {\n', f'    "Help": {{\n        {entry}\n')
     code = """
 usvit_command("--help")
 usvit_command("greet", "--name", "Ada")
