@@ -10,20 +10,18 @@ import tempfile
 from pathlib import Path
 
 COMMANDS = (
-    "cv --out first --set train.steps=120",
-    "cv --out second --set train.steps=120 --model timm:test_vit3 --recipe demo",
+    "cv --out first --set train.steps=60",
+    "cv --out second --set train.steps=60 --model timm:test_vit3 --recipe demo",
     "compare first second --out compared",
     "data phantom --out images --n 60 --seed 7",
     "score --model first --input images/*/*[0-9].png --out scored --thumbnails",
     "data audit --dataset phantom --out audited",
-    "explain first --out explained",
 )
 PAGES = {
     "report": "first/report.html",
     "compare": "compared/compare.html",
     "score": "scored/scores.html",
     "audit": "audited/audit.html",
-    "explain": "explained/explain.html",
 }
 """Name of a page in the gallery -> the page that a command writes."""
 
