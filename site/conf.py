@@ -32,8 +32,6 @@ nitpick_ignore_regex = [("py:.*", ".*")]
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"usvit {version}"
-html_static_path = ["static"]
-html_css_files = ["site.css"]
 html_extra_path = [one for one in ("extra", "../build/site-extra") if (REPOSITORY / "site" / one).is_dir()]
 html_show_sourcelink = False
 html_theme_options = {

@@ -23,6 +23,23 @@ def without_package(monkeypatch, tmp_path):
     monkeypatch.setattr(installation, "distribution", some)
 
 
+def not_installed(monkeypatch, tmp_path):
+    def none(name):
+        raise PackageNotFoundError(name)
+
+    for function in ("version", "distribution"):
+        monkeypatch.setattr(installation, function, none)
+
+
+def no_temporary_files(monkeypatch, tmp_path):
+    def none():
+        raise FileNotFoundError("no usable temporary directory")
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(installation.tempfile, "gettempdir", none)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "file"))
+
+
 def too_old(monkeypatch, tmp_path):
     real = installation.distribution
     old = namedtuple("Old", "version")("0.1")
@@ -72,6 +89,8 @@ def no_weights(monkeypatch, tmp_path):
 
 FAULTS = {
     without_package: ("packages", "pip install 'pydicom"),
+    not_installed: ("packages", "pip install --editable ."),
+    no_temporary_files: ("temporary files", "export TMPDIR=DIR"),
     too_old: ("packages", "(0.1 is installed)"),
     torchvision_of_another_build: ("torch", "pip install --force-reinstall torch torchvision"),
     no_decoder: ("decoders", "pip install pyjpegls"),

@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 
 from packaging.requirements import Requirement
 
-from usvit.errors import UsvitError
+from usvit import __version__
+from usvit.errors import UsvitError, shortened
 from usvit.files import read_text, sha256_of_file
 from usvit.resources import cache_dir, free_memory, total_memory, usable_cores, weights_dir
 from usvit.threads import cpu_quota
@@ -62,7 +63,7 @@ _Found = Iterator[tuple[Literal["ok", "note", "fault"], str, str]]
 
 
 def _python() -> _Found:
-    yield "ok", "usvit", f"usvit {version('usvit')}, Python {platform.python_version()}, {platform.platform()}"
+    yield "ok", "usvit", f"usvit {__version__}, Python {platform.python_version()}, {platform.platform()}"
 
 
 def _missing(extra: str | None) -> list[str]:
@@ -85,6 +86,12 @@ def _missing(extra: str | None) -> list[str]:
 
 
 def _packages() -> _Found:
+    try:
+        version("usvit")
+    except PackageNotFoundError:
+        said = "usvit runs from a folder of files and is not installed, so that its needs are not known."
+        yield "fault", "packages", f"{said} Install it from there: {sys.executable} -m pip install --editable ."
+        return
     if missing := _missing(None):
         names = " ".join(f"'{one.partition(' (')[0]}'" for one in missing)
         yield "fault", "packages", f"Needed: {', '.join(missing)}. Install them: pip install {names}"
@@ -93,7 +100,10 @@ def _packages() -> _Found:
 
 
 def _extras() -> _Found:
-    extras = distribution("usvit").metadata.get_all("Provides-Extra") or []
+    try:
+        extras = distribution("usvit").metadata.get_all("Provides-Extra") or []
+    except PackageNotFoundError:  # which is a fault of the packages
+        return
     for extra in (one for one in extras if one not in ("dev", "docs")):
         missing = _missing(extra)
         said = f"Not installed: {', '.join(missing)}. Only if you need it: pip install 'usvit[{extra}]'"
@@ -105,12 +115,9 @@ def _torch() -> _Found:
         torch = import_module("torch")
         import_module("torchvision")
     except (ImportError, OSError, RuntimeError) as error:
-        yield (
-            "fault",
-            "torch",
-            f"torch and torchvision do not work together ({str(error).splitlines()[0]}). Install both in one command, "
-            "so that they are of one build: pip install --force-reinstall torch torchvision",
-        )
+        why = shortened(str(error).partition("\n")[0] or type(error).__name__)
+        mend = "Install both in one command, so that they are of one build: pip install --force-reinstall"
+        yield "fault", "torch", f"torch and torchvision do not work together ({why}). {mend} torch torchvision"
         return
     yield "ok", "torch", f"torch {torch.__version__} and torchvision work together."
     if torch.cuda.is_available():
@@ -167,9 +174,13 @@ def _folders() -> _Found:
     data = os.environ.get("USVIT_DATA")
     if data and not Path(data).is_dir():
         yield "fault", "data", f"USVIT_DATA names {data}, which is not a folder: export USVIT_DATA=DIR, or unset it"
-    folders = {"cache": (cache_dir(), "USVIT_CACHE"), "temporary files": (Path(tempfile.gettempdir()), "TMPDIR")}
+    try:
+        temporary = Path(tempfile.gettempdir())
+    except OSError:  # no folder for temporary files can be written
+        temporary = Path(os.environ.get("TMPDIR") or "/tmp")
+    folders = {"cache": (cache_dir(), "USVIT_CACHE"), "temporary files": (temporary, "TMPDIR")}
     for name, (folder, variable) in {**folders, "current folder": (Path.cwd(), "")}.items():
-        there = next(one for one in (folder, *folder.parents) if one.exists())
+        there = next(one for one in (folder, *folder.parents) if os.access(one, os.F_OK))
         other = f"export {variable}=DIR with another folder" if variable else "change to another folder"
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
             level: Literal["note", "fault"] = "fault" if variable else "note"

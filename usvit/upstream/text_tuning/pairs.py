@@ -26,7 +26,12 @@ def texts_of(config: TextConfig, splits: TransferSplits) -> tuple[list[str], lis
     Raises:
         UsvitError: The table cannot be used, or a training image has no text.
     """
-    table = None if config.pairs is None else _read_pairs(Path(config.pairs))
+    return _matched(config, splits, None if config.pairs is None else _read_pairs(Path(config.pairs)))
+
+
+def _matched(
+    config: TextConfig, splits: TransferSplits, table: dict[str, ImageText] | None
+) -> tuple[list[str], list[ImageText] | None]:
     parts = splits.train, splits.test
     names = [] if table is None else [_names_in(table, split) for split in parts]
     if both := sorted(set(names[0]) & set(names[1]) & set(table or {})) if names else []:
@@ -56,10 +61,10 @@ def check_pairs(config: TextConfig, splits: TransferSplits) -> str:
     Raises:
         UsvitError: As ``texts_of``.
     """
-    train, test = texts_of(config, splits)
-    table = {} if config.pairs is None else _read_pairs(Path(config.pairs))
-    used = [_names_in(table, split) for split in (splits.train, splits.test)]
-    if others := set(table).difference(*used):
+    table = None if config.pairs is None else _read_pairs(Path(config.pairs))
+    train, test = _matched(config, splits, table)
+    used = [_names_in(table or {}, split) for split in (splits.train, splits.test)]
+    if others := set(table or {}).difference(*used):
         logger.warning(
             f"{plural(len(others), 'row')} of {config.pairs} name no image of the training or the test, such as "
             f"{min(others)}, and are not used."
