@@ -42,6 +42,27 @@ def test_the_recipe_trains_and_scoring_gives_the_predictions_of_the_run(usvit, s
     assert np.allclose(scores[columns].iloc[0].to_numpy(float), row[columns].to_numpy(float), atol=1e-3)
 
 
+def test_a_head_that_is_fitted_again_judges_validation_images_by_the_first_fit(usvit, small_phantom, tmp_path):
+    tables, models = {}, {}
+    for refit in ("false", "true"):
+        options = ("--recipe", "usvit_imagenet", *SMALL, *RESNET, "--set", f"optim.refit={refit}")
+        answer = usvit("cv", "--data-root", small_phantom, "--out", tmp_path / refit, *options)
+        assert answer.code == 0, answer.err
+        tables[refit] = read_predictions(tmp_path / refit / "fold-0" / "predictions.csv").set_index(
+            ["part", "image_id"]
+        )
+        models[refit] = json.loads((tmp_path / refit / "fold-0" / "model.json").read_text())
+    assert tables["true"].loc["val"].equals(tables["false"].loc["val"])
+    assert models["true"]["temperature"] == models["false"]["temperature"]
+    assert not tables["true"].loc["test"].equals(tables["false"].loc["test"])
+    # The kept head is the refitted one: it is surer of validation images, which it has seen.
+    row = tables["true"].loc["val"].reset_index().iloc[0]
+    scores = package.load_model(tmp_path / "true" / "fold-0", device="cpu", precision="fp32").predict(
+        next(small_phantom.glob(f"*/{row.image_id}.png"))
+    )
+    assert scores[f"prob_{row.label}"].iloc[0] > row[f"prob_{row.label}"] + 1e-3
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -49,6 +70,7 @@ def test_the_recipe_trains_and_scoring_gives_the_predictions_of_the_run(usvit, s
         (("--set", "input.augment=us"), "input.augment is us: set input.augment to none"),
         (("--set", "train.batch_norm=recomputed"), "train.batch_norm is recomputed: set train.batch_norm to as_is"),
         (("--set", "train.early_stopping.keep=last"), "set train.early_stopping.keep to best"),
+        (("--set", "optim.name=adamw", "--set", "optim.refit=true"), "optim.name is adamw: set optim.refit to false"),
         (("--weights", "package+package+package"), "names 3 weights"),
     ],
 )

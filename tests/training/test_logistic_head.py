@@ -9,7 +9,7 @@ from torch import nn
 from usvit.config import EarlyStoppingConfig
 from usvit.errors import UsvitError
 from usvit.models.architectures.frozen_features import EqualMaps
-from usvit.training.logistic_head import fit_logistic_head
+from usvit.training.logistic_head import FeatureSet, fit_logistic_head
 
 RNG = np.random.default_rng(0)
 N, D, K = 30, 50, 3
@@ -18,13 +18,16 @@ TARGETS = np.arange(N) % K
 WEIGHTS = np.array([0.5, 1.0, 2.0])[TARGETS]
 
 
-def fit(part, strengths, figures=None, on_best=lambda: None, targets=TARGETS):
+def fit(part, strengths, figures=None, on_best=lambda: None, targets=TARGETS, n=N):
+    """Fit to the first ``n`` images; then to all, if these are fewer."""
     losses = iter(figures or [1.0] * len(strengths))
 
     def evaluate():
         return {"val_loss": next(losses), "val_accuracy": None, "val_auc": None}
 
-    return fit_logistic_head([part], FEATURES, targets, WEIGHTS, strengths, evaluate, EarlyStoppingConfig(), on_best)
+    train, every = (FeatureSet(FEATURES[:k], targets[:k], WEIGHTS[:k]) for k in (n, N))
+    refit = every if n < N else None
+    return fit_logistic_head([part], train, strengths, evaluate, EarlyStoppingConfig(), on_best, refit)
 
 
 def direct(l2, share=1.0):
@@ -63,6 +66,19 @@ def test_the_strength_with_the_best_figure_is_kept_and_all_are_in_the_history():
     with torch.no_grad():
         logits = part(torch.from_numpy(FEATURES[:, 0])).numpy()
     assert logits == pytest.approx(direct(0.1), abs=2e-3)
+
+
+@pytest.mark.parametrize("standardised", [True, False])
+def test_the_last_fit_is_to_all_images_with_the_strength_that_the_first_was_chosen_for(standardised):
+    linear = nn.Linear(D, K)
+    part = nn.Sequential(nn.BatchNorm1d(D, affine=False), linear).eval() if standardised else linear
+    judged = []
+    result = fit(part, [1.0, 0.1, 0.01], [0.9, 0.5, 0.7], lambda: judged.append(linear.weight.clone()), n=20)
+    assert (result.steps, result.best_step, len(judged)) == (3, 2, 2)
+    with torch.no_grad():
+        logits = part(torch.from_numpy(FEATURES[:, 0])).numpy()
+    assert logits == pytest.approx(direct(0.1), abs=2e-3)
+    assert not torch.allclose(judged[-1], linear.weight, atol=1e-3)
 
 
 def test_without_a_figure_the_first_strength_is_kept():

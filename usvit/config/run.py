@@ -156,6 +156,11 @@ class RunConfig(Training):
                     f"optim.name=logistic fits a head on features that are computed once, and chooses its strength on "
                     f"inner validation images, but {key} is {value}: set {key} to {wanted}, or another optim.name"
                 )
+        if self.optim.refit and self.optim.name != "logistic":
+            raise ValueError(
+                f"optim.refit fits the head of optim.name=logistic once more, but optim.name is {self.optim.name}: set "
+                "optim.refit to false, or optim.name to logistic"
+            )
         return self
 
     @model_validator(mode="after")

@@ -316,10 +316,15 @@ class OptimConfig(Section):
     """``muon`` orthogonalises the momentum of each hidden matrix (Jordan et al. 2024), and ``nadamuon`` also divides
     by a second moment (AdaMuon, Si et al. 2025) with Nesterov's momentum; both train all other parameters by AdamW.
     ``schedule_free_adamw`` averages the weights instead of lowering the rate (Defazio et al. 2024). ``logistic`` fits
-    the head (``model.tune=head``) by logistic regression to convergence, and reads no other key but ``strengths``."""
+    the head (``model.tune=head``) by logistic regression to convergence, and reads no other key but ``strengths`` and
+    ``refit``."""
     strengths: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = STRENGTHS
     """``logistic``: L2 penalties, relative to the mean cross-entropy, of which ``train.early_stopping.monitor`` chooses
     one on the inner validation part of each fold."""
+    refit: bool = False
+    """``logistic``: fit the head once more, with the chosen strength, to the training and the inner validation images
+    together. The predictions of the inner validation images, and with them calibration and thresholds, stay those of
+    the first fit, which had not seen these images."""
     lr: Annotated[float, Field(gt=0)] = 1e-3
     """Peak learning rate. That of ``muon`` and ``nadamuon`` is meant as for AdamW: updates of matrices are scaled to
     AdamW's size (Liu et al. 2025)."""

@@ -22,6 +22,7 @@ from usvit.seeding import derive_seed
 from usvit.training import (
     ClassificationTask,
     DistillationTask,
+    FeatureSet,
     FeatureStore,
     FitResult,
     HeadTraining,
@@ -138,12 +139,12 @@ class FoldTrainer:
             decoded = WithMaskHead(model, config.model.image_size, setup.spec.name)
             task = MaskedClassificationTask(decoded, loss_fn, subject.prepare, config.loss.mask_weight)
         if config.optim.name == "logistic":
-            result = self._fit_head(subject, validation, units, loss_fn, at["train"])
+            result = self._fit_head(subject, validation, units, loss_fn, at)
         else:
             if config.train.head_first and not checkpoint.is_file():
                 frozen = self._heads.subject(model)
                 chosen = Validation(loss_fn, units, at["val"], partial(self.outputs, frozen, at["val"]))
-                self._fit_head(frozen, chosen, units, loss_fn, at["train"])
+                self._fit_head(frozen, chosen, units, loss_fn, at)
             recompute = partial(self.recompute_statistics, subject, at["train"], fold)
             result = Trainer(
                 task,
@@ -186,27 +187,36 @@ class FoldTrainer:
         recompute_statistics(wrapped, self.fabric, subject.prepare, eval_batches(subject.store, whole, size))
 
     def _fit_head(
-        self, subject: Subject, validation: Validation, units: TrainingUnits, loss_fn: WeightedCrossEntropy, train: Rows
+        self,
+        subject: Subject,
+        validation: Validation,
+        units: TrainingUnits,
+        loss_fn: WeightedCrossEntropy,
+        at: dict[str, Rows],
     ) -> FitResult:
         """Fit the head of a fold by logistic regression, and choose its strength on the inner validation images."""
-        config = self._setup.config
-        if not isinstance(subject.store, FeatureStore):
+        config, store = self._setup.config, subject.store
+        if not isinstance(store, FeatureStore):
             first = config.train.head_first
             raise UsvitError(
                 f"{'train.head_first' if first else 'optim.name=logistic'} needs a network that ends in its "
                 f"classifier, and {self._setup.spec.name} has other layers there. "
                 f"{'Set it to false.' if first else 'Set model.features=last, or another optim.name.'}"
             )
-        targets, votes = units.targets[train], units.votes(train)
-        weights = loss_fn.class_weights.cpu().numpy().astype(np.float64)[targets]
+        by_class = loss_fn.class_weights.cpu().numpy().astype(np.float64)
+
+        def of(rows: Rows) -> FeatureSet:
+            targets, votes = units.targets[rows], units.votes(rows)
+            weights = by_class[targets]
+            return FeatureSet(store[rows], targets, weights if votes is None else weights * votes)
+
         module = subject.module.to(self.fabric.device).eval()
         return fit_logistic_head(
             list(module.parts),  # type: ignore[arg-type]
-            subject.store[train],
-            targets,
-            weights if votes is None else weights * votes,
+            of(at["train"]),
             config.optim.strengths,
             lambda: validation(self.fabric.setup_module(module)),
             config.train.early_stopping,
             validation.keep,
+            of(np.concatenate([at["train"], at["val"]])) if config.optim.refit else None,
         )

@@ -4,6 +4,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -58,31 +59,39 @@ def logistic_coefficients(
     return weight, bias, not any(issubclass(one.category, ConvergenceWarning) for one in caught)
 
 
+@dataclass(frozen=True)
+class FeatureSet:
+    """Features of images, with what the head learns from them."""
+
+    features: NDArray[np.float32]
+    """(n, 1, D)"""
+    targets: NDArray[np.int64]
+    """(n,) classes; every class of the head must occur."""
+    weights: Floats
+    """(n,) weights of the images."""
+
+
 def fit_logistic_head(
     parts: Sequence[nn.Module],
-    features: NDArray[np.float32],
-    targets: NDArray[np.int64],
-    weights: Floats,
+    train: FeatureSet,
     strengths: Sequence[float],
     evaluate: Callable[[], Figures],
     stopping: EarlyStoppingConfig,
     on_best: Callable[[], None],
+    refit: FeatureSet | None = None,
 ) -> FitResult:
     """Fit the classifier of a network on features that are standardised over the training images.
-
-    With more features than images, the regression is solved in the space that the images span, which has the same
-    solution: the gradient is a combination of the images, and the penalty does not depend on the axes.
 
     Args:
         parts: The classifiers (``head_parts``), of which there must be one: a linear layer, or one behind a batch
             normalisation without scale and shift. Changed in place.
-        features: (n, 1, D) of the training images.
-        targets: (n,) classes.
-        weights: (n,) weights of the images.
+        train: The training images.
         strengths: L2 penalties relative to the mean cross-entropy.
         evaluate: Measures the validation images with the head as it is.
         stopping: ``monitor`` chooses the strength; the first of equal ones is kept.
         on_best: Called after the best evaluation so far.
+        refit: Images to which the head is fitted in the end, with the chosen strength; None to keep the fit that was
+            judged.
 
     Returns:
         The result, with one row of the history for each strength, in the order given.
@@ -92,48 +101,71 @@ def fit_logistic_head(
     """
     begun = time.monotonic()
     norm, linear = _layers(parts)
-    x = features[:, 0].reshape(len(features), -1).astype(np.float64)
-    if missing := set(range(linear.out_features)) - set(targets.tolist()):
-        raise UsvitError(
-            f"No training image has class {min(missing) + 1} of {linear.out_features}, so optim.name=logistic cannot "
-            "fit a head. Use fewer folds (split.folds), or another optim.name."
-        )
-    mean, std = x.mean(axis=0), x.std(axis=0)
-    scale = std + _TINY if norm is None else np.sqrt(std**2 + norm.eps)
-    # Features behind a norm that scales them have a penalty on the weights that its output is multiplied with.
-    share = getattr(norm, "share", None)
-    if share is not None:
-        scale = scale / share.double().cpu().numpy()
-    x = (x - mean) / scale
-    values, axes = np.linalg.eigh(x @ x.T)  # x = axes sqrt(values) V^T
-    kept = values > values[-1] * len(x) * np.finfo(np.float64).eps
-    length = np.sqrt(values[kept])
-    spanned, back = axes[:, kept] * length, x.T @ (axes[:, kept] / length)
-    if norm is not None:
-        norm.running_mean, norm.running_var = torch.from_numpy(mean).float(), torch.from_numpy(std**2).float()
+    regression = _Regression(train, norm, linear)
     best, history, chosen = EarlyStopping(stopping), [], None
     for step, l2 in enumerate(strengths, start=1):
-        own, bias, converged = logistic_coefficients(spanned, targets, linear.out_features, l2, weights)
-        if not converged:
-            logger.warning(f"optim.name=logistic did not converge with strength {l2:g}; its last state is judged.")
-        state = _as_tensors(back @ own, bias, None if norm is not None else (mean, scale))
-        linear.load_state_dict(state)
+        state = regression.fit(l2)
         figures = evaluate()
         seconds = time.monotonic() - begun
         history.append({"step": step, "epoch": float(step), "l2": l2, **figures})
         if best.update(step, figures[stopping.monitor]) or chosen is None:
-            chosen = state
+            chosen, strength = state, l2
             on_best()
     assert chosen is not None, "no strength"
-    linear.load_state_dict(chosen)
+    if refit is None:
+        linear.load_state_dict(chosen)
+    else:
+        _Regression(refit, norm, linear).fit(strength)
+    seconds = time.monotonic() - begun
     return FitResult(
         steps=len(history),
         best_step=max(1, best.best_step),
         history=history_table(history),
         seconds=seconds,
-        images_per_second=len(x) * len(history) / max(seconds, 1e-9),
+        images_per_second=len(train.targets) * len(history) / max(seconds, 1e-9),
         phases=PhaseTimes({"training": seconds, "evaluation": 0.0}),
     )
+
+
+class _Regression:
+    """The regression of a linear layer on one set of images, at any strength.
+
+    With more features than images, it is solved in the space that the images span, which has the same solution: the
+    gradient is a combination of the images, and the penalty does not depend on the axes.
+    """
+
+    def __init__(self, images: FeatureSet, norm: nn.BatchNorm1d | None, linear: nn.Linear):
+        self._images, self._linear = images, linear
+        x = images.features[:, 0].reshape(len(images.features), -1).astype(np.float64)
+        if missing := set(range(linear.out_features)) - set(images.targets.tolist()):
+            raise UsvitError(
+                f"No training image has class {min(missing) + 1} of {linear.out_features}, so optim.name=logistic "
+                "cannot fit a head. Use fewer folds (split.folds), or another optim.name."
+            )
+        mean, std = x.mean(axis=0), x.std(axis=0)
+        scale = std + _TINY if norm is None else np.sqrt(std**2 + norm.eps)
+        # Features behind a norm that scales them have a penalty on the weights that its output is multiplied with.
+        share = getattr(norm, "share", None)
+        if share is not None:
+            scale = scale / share.double().cpu().numpy()
+        x = (x - mean) / scale
+        values, axes = np.linalg.eigh(x @ x.T)  # x = axes sqrt(values) V^T
+        kept = values > values[-1] * len(x) * np.finfo(np.float64).eps
+        length = np.sqrt(values[kept])
+        self._spanned, self._back = axes[:, kept] * length, x.T @ (axes[:, kept] / length)
+        self._standardised = None if norm is not None else (mean, scale)
+        if norm is not None:
+            norm.running_mean, norm.running_var = torch.from_numpy(mean).float(), torch.from_numpy(std**2).float()
+
+    def fit(self, l2: float) -> dict[str, torch.Tensor]:
+        """Give the layer the coefficients at a strength, and return its state."""
+        targets, weights = self._images.targets, self._images.weights
+        own, bias, converged = logistic_coefficients(self._spanned, targets, self._linear.out_features, l2, weights)
+        if not converged:
+            logger.warning(f"optim.name=logistic did not converge with strength {l2:g}; its last state is judged.")
+        state = _as_tensors(self._back @ own, bias, self._standardised)
+        self._linear.load_state_dict(state)
+        return state
 
 
 def _layers(parts: Sequence[nn.Module]) -> tuple[nn.BatchNorm1d | None, nn.Linear]:
