@@ -20,7 +20,7 @@ def _folds_text(folds: str | int | Sequence[int]) -> str:
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16"]
-Product = Literal["sr", "sc", "gsps", "overlay"]
+Product = Literal["sr", "sc", "gsps", "seg", "overlay"]
 
 
 class NetworkSettings(Section):
@@ -88,7 +88,7 @@ class ScoringSettings(ModelSettings):
     """Also draw images whose tissue region is unknown; they may show a patient's name."""
     products: frozenset[Product] = frozenset()
     """Files to write for each input file: ``sr`` (DICOM SR), ``sc`` (DICOM Secondary Capture), ``gsps`` (DICOM
-    presentation state), ``overlay`` (PNG); ``ProductOptions`` describes them."""
+    presentation state), ``seg`` (DICOM segmentation), ``overlay`` (PNG); ``ProductOptions`` describes them."""
     engine: Annotated[Literal["local", "ray"], Option(rare=True)] = "local"
     """``local``, or ``ray`` for the machines of a Ray cluster."""
     address: Annotated[str | None, Option(metavar="HOST:PORT", rare=True)] = None
@@ -108,6 +108,8 @@ class ProductOptions(Section):
     """Write a DICOM Secondary Capture: image, saliency and result."""
     gsps: bool = False
     """Write a DICOM presentation state: region and result, over the image."""
+    seg: bool = False
+    """Write a DICOM segmentation: what a model that predicts a mask marks as the lesion."""
     overlay: Annotated[bool, Option("--overlays")] = False
     """Write the same pictures as PNG."""
 

@@ -51,6 +51,7 @@ PRODUCTS = {
     "sr": ("structured report", "dicom/<image>-sr.dcm"),
     "sc": ("Secondary Capture", "dicom/<image>-sc.dcm"),
     "gsps": ("presentation state", "dicom/<image>-gsps.dcm"),
+    "seg": ("lesion mask", "dicom/<image>-seg-<frame>.dcm"),
     "overlay": ("overlay", "overlays/<image>-<frame>.png"),
 }
 """Kind of product -> (name, path)."""

@@ -18,6 +18,7 @@ from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, refuse_ins
 from usvit.records import SummaryRecord, load_record
 from usvit.scoring.abstention import zone_of
 from usvit.scoring.audit_log import audited
+from usvit.scoring.dicom_out.network_maps import check_masks
 from usvit.scoring.dicom_out.production import make_products
 from usvit.scoring.discovery.inputs import discover
 from usvit.scoring.engines import ModelChoice, Reading, score_here, score_on_ray
@@ -108,6 +109,8 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
         ),
     )
     ensemble = choice.load()
+    if "seg" in settings.products:
+        check_masks([member.trained for member in ensemble.members])
     if (own := ensemble.unit_point) is not None and own.unit not in DECIDES:
         other = f"for {own.unit}s, run usvit evaluate SCORES --labels FILE --unit {own.unit} --pooling {own.pooling}"
         if own.pooling == "attention":

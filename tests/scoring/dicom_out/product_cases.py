@@ -12,6 +12,7 @@ from tests.data.conftest import speckle, tissue_region, write_dicom
 from tests.programs import tool
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.dicom_out.findings import ScoringModel
+from usvit.scoring.dicom_out.network_maps import NetworkMaps
 from usvit.scoring.dicom_out.products import KINDS, MOST_FRAMES, Order, write_products
 from usvit.scoring.items import ReadSettings, ScoringItem
 from usvit.scoring.reading.item_reader import file_sha256_of
@@ -120,16 +121,15 @@ def make(
     tmp_path: Path, item: ScoringItem, table: list[dict], wanted=KINDS, *, out: str = "out", saliency=None, **more
 ):
     """``write_products`` of one item, as if it had just been scored; (folder, products)."""
-    n_failed = more.pop("n_failed", 0)
+    n_failed, lesion = more.pop("n_failed", 0), more.pop("lesion", np.ones((32, 32), np.float32))
+    maps = NetworkMaps(saliency or {}, {one["frame"]: lesion for one in table})
     folder = tmp_path / out
-    return folder, write_products(
-        order(tmp_path, folder, wanted, **more), item, scored(item, table), saliency, n_failed
-    )
+    return folder, write_products(order(tmp_path, folder, wanted, **more), item, scored(item, table), maps, n_failed)
 
 
 IODS = (
     *("ComprehensiveSR", "SCImage", "MultiframeTrueColorSCImage"),
-    *("GrayscaleSoftcopyPresentationState", "ColorSoftcopyPresentationState"),
+    *("GrayscaleSoftcopyPresentationState", "ColorSoftcopyPresentationState", "Segmentation"),
 )
 """Names that dciodvfy gives to the objects that we write."""
 

@@ -15,6 +15,7 @@ from usvit.models.trained_model import TrainedModel
 from usvit.models.weights import Weights
 from usvit.models.zoo import find_model
 from usvit.scoring.dicom_out.findings import finding_of
+from usvit.scoring.dicom_out.network_maps import saliency_of, scaled
 from usvit.scoring.dicom_out.overlay import (
     COLOURED,
     OUTLINE,
@@ -22,8 +23,6 @@ from usvit.scoring.dicom_out.overlay import (
     caption_lines,
     onto_view,
     render,
-    saliency_of,
-    scaled,
     stacked,
     write_png,
 )

@@ -42,6 +42,8 @@ def test_files_have_the_items_pseudonym_for_a_name(tmp_path):
         Product("sr", f"dicom/{ID}-sr.dcm"),
         Product("sc", f"dicom/{ID}-sc.dcm"),
         Product("gsps", f"dicom/{ID}-gsps.dcm"),
+        Product("seg", f"dicom/{ID}-seg-0.dcm"),
+        Product("seg", f"dicom/{ID}-seg-1.dcm"),
         Product("overlay", f"overlays/{ID}-0.png"),
         Product("overlay", f"overlays/{ID}-1.png"),
     ]
@@ -94,7 +96,7 @@ def test_a_member_of_an_archive_is_read_from_it(tmp_path):
 def test_an_item_that_is_gone_has_a_reason_for_each_product(tmp_path):
     _, products = make(tmp_path, ScoringItem("", "", problem="not_found"), rows(ID, 2))
     assert {(one.path, one.error_code) for one in products} == {(None, "not_found")}
-    assert {one.kind for one in products} == {"sr", "sc", "gsps", "overlay"}
+    assert {one.kind for one in products} == {"sr", "sc", "gsps", "seg", "overlay"}
 
 
 def test_nothing_comes_of_an_item_without_rows(tmp_path):
@@ -153,7 +155,7 @@ def test_a_source_that_went_bad_costs_its_products_only(tmp_path, spoil, code):
     table = scored(item, [row(ID)])
     spoil(Path(item.location))
     out, products = make(tmp_path, item, table)
-    assert [(product.path, product.error_code) for product in products] == [(None, code)] * 4
+    assert [(product.path, product.error_code) for product in products] == [(None, code)] * 5
     assert code in PRODUCT_FAILURES
     assert not [path for path in out.rglob("*") if path.is_file()]
 

@@ -106,16 +106,23 @@ class FrozenFeatures(nn.Module):
             features = (features + torch.cat(self._summaries(x.flip(-1)), dim=1)) / 2
         return features.sign() * features.abs().sqrt() if "root" in self.refinements else features
 
+    @property
+    def predicts_mask(self) -> bool:
+        """Whether the network has a ``lesion_mask``."""
+        return self.lesion
+
+    def lesion_mask(self, x: Tensor) -> Tensor:
+        """Return the logits of the lesion mask of images (B, 3, S, S), (B, S/8, S/8), by which maps are weighted."""
+        mask: Tensor = self.networks[-1].features_and_mask(self._input(x, len(self.networks) - 1))[1]  # type: ignore[operator]
+        return mask
+
     def _summaries(self, x: Tensor) -> list[Tensor]:
         """Map (B, 3, S, S) to the summaries (B, C) of each map."""
         parts = []
         for share in self.views:
             size = [max(_MULTIPLE, round(side * share / _MULTIPLE) * _MULTIPLE) for side in x.shape[-2:]]
             view = x if share == 1 else F.interpolate(x, size=size, mode="bilinear", align_corners=False)
-            mask = None
-            if self.lesion:
-                small: Any = self.networks[-1]
-                mask = small.features_and_mask(self._input(view, len(self.networks) - 1))[1]
+            mask = self.lesion_mask(view) if self.lesion else None
             for index, network in enumerate(self._backbones):
                 parts += self._pooled(network, self.levels[index], self._input(view, index), mask)
         return parts

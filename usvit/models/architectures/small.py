@@ -44,6 +44,9 @@ class _MaskPooledResNet(ResNet):
         options: Options of timm's ``ResNet``.
     """
 
+    predicts_mask = True
+    """Whether the network has a ``lesion_mask``."""
+
     def __init__(
         self,
         *,
@@ -70,6 +73,10 @@ class _MaskPooledResNet(ResNet):
         """Return logits (B, K) and the logits of the lesion mask, (B, S/8, S/8)."""
         features, mask = self.features_and_mask(x)
         return self.forward_head(features), mask
+
+    def lesion_mask(self, x: Tensor) -> Tensor:
+        """Return the logits of the lesion mask of images (B, 3, S, S), (B, S/8, S/8)."""
+        return self._of_one_size(x)[1]
 
     def features_and_mask(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features of ``forward_features`` and the logits of the lesion mask, (B, S/8, S/8)."""

@@ -1,25 +1,18 @@
 """Picture of a scored frame: the tissue view, overlaid with the saliency of the network, and a caption with its scores.
 
-Pictures are drawn in worker processes, so torch is imported only in ``saliency_of``, which runs a network.
+Pictures are drawn in worker processes, without torch.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from usvit.data.io import UInt8
-from usvit.errors import UsvitError
 from usvit.files import write_atomic
 from usvit.scoring.dicom_out.findings import RESEARCH_USE_ONLY, Finding, ScoringModel
-
-if TYPE_CHECKING:
-    from usvit.models import TrainedModel
-
-Saliency = NDArray[np.float64]
+from usvit.scoring.dicom_out.network_maps import Saliency, scaled
 
 OPACITY = 0.5
 """Opacity of the colours at the highest saliency; where saliency is 0, the tissue is unchanged."""
@@ -34,49 +27,6 @@ _NARROWEST = 480
 COLOURED = "colour: where the network looks; not the outline of a lesion"
 UNCOLOURED = "no colour: the map of where the network looks is the same everywhere"
 _PAPER, _INK, _AMBER = (0, 0, 0), (235, 235, 235), (255, 191, 0)
-
-
-def saliency_of(trained: "TrainedModel", pixels: UInt8) -> Saliency:
-    """Return a saliency map of a network.
-
-    This is attention rollout if the network attends to all its patches (Abnar & Zuidema 2020), the mean over heads if
-    it pools by attention, else Grad-CAM of the positive class (Selvaraju et al. 2017).
-
-    Args:
-        trained: one network, on any device.
-        pixels: (S, S, 3) uint8, resized by ``Preprocessing``.
-
-    Returns:
-        (S, S) in [0, 1], scaled to its own range; all 0 if the map is constant.
-
-    Raises:
-        UsvitError: Grad-CAM is needed, but MONAI is not installed or the network has no feature map.
-    """
-    import torch
-    from torch.nn import functional as F
-
-    from usvit.explaining import grad_cam, head_maps, rollout_maps
-
-    model, name = trained.model, trained.spec.name
-    device = next(model.parameters()).device
-    image = trained.preprocessing.normalised(torch.from_numpy(np.ascontiguousarray(pixels))[None].to(device))
-    index = trained.classes.index(trained.positive)
-    try:
-        if hasattr(model, "attention_maps"):
-            found = head_maps(model, image, name, torch.tensor([index])).maps[0].mean(dim=0)
-        else:
-            found = rollout_maps(model, image, name)[0]
-    except UsvitError:  # no attention, or not among all patches
-        found, _ = grad_cam(model, image, index, name)
-    size = tuple(image.shape[-2:])
-    large = F.interpolate(found[None, None].double(), size=size, mode="bilinear", align_corners=False)[0, 0]
-    return scaled(np.asarray(large.detach().cpu().numpy()))
-
-
-def scaled(saliency: Saliency) -> Saliency:
-    """Scale a map of any finite range to [0, 1]; a constant map becomes 0."""
-    span = float(np.ptp(saliency))
-    return (saliency - saliency.min()) / span if span > 1e-12 else np.zeros_like(saliency)
 
 
 def onto_view(saliency: Saliency, height: int, width: int, resize: str) -> Saliency:

@@ -11,7 +11,7 @@ from usvit.errors import UsvitError
 from usvit.progress import Progress, task
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.dicom_out.findings import ScoringModel, shown_frames
-from usvit.scoring.dicom_out.overlay import Saliency, saliency_of
+from usvit.scoring.dicom_out.network_maps import NetworkMaps, lesion_of, saliency_of
 from usvit.scoring.dicom_out.products import Order, Product, products_or_trouble
 from usvit.scoring.engines import Reading
 from usvit.scoring.ensemble import Ensemble
@@ -116,13 +116,13 @@ def produced(
         UsvitError: the disk is full or cannot be written.
     """
     sources = (
-        _with_saliency(items, rows_of, readers, ensemble, order.scorer)
-        if order.wanted & _DRAWN
-        else (_Source(seq, item, rows_of(seq), {}) for seq, item in items)
+        _with_maps(items, rows_of, readers, ensemble, order)
+        if order.wanted & (_DRAWN | {"seg"})
+        else (_Source(seq, item, rows_of(seq), NetworkMaps()) for seq, item in items)
     )
     for page in batched(sources, PAGE):
         scored = [one for one in page if one.rows]
-        calls = [(order, one.item, one.rows, one.saliency, n_frames_done(one.seq) - len(one.rows)) for one in scored]
+        calls = [(order, one.item, one.rows, one.maps, n_frames_done(one.seq) - len(one.rows)) for one in scored]
         made = dict(zip((one.seq for one in scored), writers.map_calls(products_or_trouble, calls), strict=True))
         if stop := next((one for one in made.values() if isinstance(one, str)), None):
             raise UsvitError(stop)
@@ -135,35 +135,39 @@ class _Source:
     seq: int
     item: ScoringItem
     rows: list[Row]
-    saliency: dict[int, Saliency]
+    maps: NetworkMaps
 
 
-def _with_saliency(
+def _with_maps(
     items: Iterable[tuple[int, ScoringItem]],
     rows_of: Callable[[int], list[Row]],
     readers: Readers,
     ensemble: Ensemble,
-    scorer: ScoringModel,
+    order: Order,
 ) -> Iterator[_Source]:
-    """Yield items with the saliency maps of the frames that are drawn."""
+    """Yield items with the maps of the frames that are drawn or get a mask."""
     rows: list[Row] = []
-    saliency: dict[int, Saliency] = {}
+    maps = NetworkMaps()
     shown: set[int] = set()
     fresh, changed = True, False
     for seq, item, message in readers.read(items):
         if fresh:
-            rows, saliency, fresh, changed = rows_of(seq), {}, False, False
-            shown = set(shown_frames(rows, scorer))
+            rows, maps, fresh, changed = rows_of(seq), NetworkMaps(), False, False
+            shown = set(shown_frames(rows, order.scorer))
         if isinstance(message, ItemFacts) and rows and message.file_sha256 != rows[0]["file_sha256"]:
             shown, changed = set(), True  # do not draw the map of another image
         if isinstance(message, Frame) and message.number in shown:
-            maps = [saliency_of(member.trained, message.pixels) for member in ensemble.members]
-            equal = len(set(ensemble.shares)) == 1
-            saliency[message.number] = np.average(maps, axis=0, weights=None if equal else ensemble.shares)
+            networks = [member.trained for member in ensemble.members]
+            if order.wanted & _DRAWN:
+                each = [saliency_of(one, message.pixels) for one in networks]
+                equal = len(set(ensemble.shares)) == 1
+                maps.saliency[message.number] = np.average(each, axis=0, weights=None if equal else ensemble.shares)
+            if "seg" in order.wanted:
+                maps.lesion[message.number] = lesion_of(networks, message.pixels)
         elif isinstance(message, End):
             # Refuse the products even if the scored file is back when the item is read again.
             source = replace(item, problem="changed_since_scoring") if changed else item
-            yield _Source(seq, source, rows, saliency)
+            yield _Source(seq, source, rows, maps)
             fresh = True
 
 

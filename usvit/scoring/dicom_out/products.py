@@ -1,6 +1,6 @@
-"""Optional files for a scored item: structured report, Secondary Capture, presentation state, overlays as PNG.
+"""Optional files for a scored item: report, Secondary Capture, presentation state, lesion masks, overlays as PNG.
 
-They are written in worker processes without torch. Saliency maps are passed as arrays (``overlay.saliency_of``).
+They are written in worker processes without torch. Maps of the networks are passed as arrays (``network_maps``).
 """
 
 import datetime
@@ -21,7 +21,8 @@ from usvit.files import for_the_owner_alone, write_atomic
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.dicom_out.deidentify import evidence_of
 from usvit.scoring.dicom_out.findings import MOST_FRAMES, Finding, ScoringModel, finding_of, most_suspicious
-from usvit.scoring.dicom_out.overlay import Saliency, render, stacked, write_png
+from usvit.scoring.dicom_out.network_maps import NetworkMaps
+from usvit.scoring.dicom_out.overlay import render, stacked, write_png
 from usvit.scoring.items import FAILURES, ReadSettings, ScoringItem
 from usvit.scoring.reading.item_reader import Opened, open_item
 from usvit.scoring.reading.prepare import is_cut
@@ -29,7 +30,7 @@ from usvit.scoring.reading.prepare import is_cut
 if TYPE_CHECKING:
     from usvit.scoring.dicom_out.structured_report import Predecessor
 
-KINDS = ("sr", "sc", "gsps", "overlay")
+KINDS = ("sr", "sc", "gsps", "seg", "overlay")
 PRODUCT_FAILURES = {
     "no_reference": "the source does not say which image it is (SOP class, instance UID): no object can refer to it",
     "no_region": "no tissue region is known that the picture could be cut to, and any part of it may name the patient: "
@@ -83,14 +84,15 @@ def write_products(
     order: Order,
     item: ScoringItem,
     rows: Sequence[Mapping[str, Any]],
-    saliency: Mapping[int, Saliency] | None = None,
+    maps: NetworkMaps | None = None,
     n_failed: int = 0,
     predecessors: Sequence["Predecessor"] = (),
 ) -> list[Product]:
-    """Write ``dicom/<item_id>-sr.dcm``, ``-sc.dcm`` and ``-gsps.dcm``, and ``overlays/<item_id>-<frame>.png``.
+    """Write ``dicom/<item_id>-sr.dcm``, ``-sc.dcm``, ``-gsps.dcm`` and ``-seg-<frame>.dcm``, and
+    ``overlays/<item_id>-<frame>.png``.
 
-    Existing files are kept, so that an interrupted job can be resumed; the same arguments give the same bytes. A report
-    and a presentation state must refer to a DICOM instance, so other images get none. Of a loop, ``shown_frames`` are
+    Existing files are kept, so that an interrupted job can be resumed; the same arguments give the same bytes. All but
+    captures and overlays must refer to a DICOM instance, so other images get none. Of a loop, ``shown_frames`` are
     drawn. Without ``keep_ids``, a frame is drawn only if it can be cut to its tissue region. Any other frame may show
     the patient's name and is left out (``no_region``); with ``pictures`` it is left out only if its header or its
     pixels indicate burned-in text (``burned_in``).
@@ -100,7 +102,7 @@ def write_products(
         item: the source, which is read again once. If its bytes are not those that were scored, every product that does
             not exist yet has the code ``changed_since_scoring``.
         rows: all rows of ``scores.csv`` for this item.
-        saliency: (S, S) in [0, 1] of frames, by their number; other frames are drawn without saliency.
+        maps: maps of frames; other frames are drawn without saliency, and get no mask.
         n_failed: number of frames of the item that could not be scored.
         predecessors: earlier reports that the report of this item replaces.
 
@@ -116,11 +118,13 @@ def write_products(
         warnings.simplefilter("ignore")  # pydicom's quote values of the file
         with ExitStack() as stack:
             stack.enter_context(for_the_owner_alone(order.keep_ids))
-            return _ProductWork(order, item, rows, saliency or {}, n_failed, tuple(predecessors), stack).products()
+            return _ProductWork(
+                order, item, rows, maps or NetworkMaps(), n_failed, tuple(predecessors), stack
+            ).products()
 
 
 def products_or_trouble(
-    order: Order, item: ScoringItem, rows: Sequence[Mapping[str, Any]], saliency: Mapping[int, Saliency], n_failed: int
+    order: Order, item: ScoringItem, rows: Sequence[Mapping[str, Any]], maps: NetworkMaps, n_failed: int
 ) -> list[Product] | str:
     """Call ``write_products`` in a worker process, which cannot pass an exception back.
 
@@ -128,7 +132,7 @@ def products_or_trouble(
         The products, or the message of an error that stops the whole job, such as a full disk.
     """
     try:
-        return write_products(order, item, rows, saliency, n_failed)
+        return write_products(order, item, rows, maps, n_failed)
     except UsvitError as error:
         return str(error)
 
@@ -141,12 +145,12 @@ class _ProductWork:
         order: Order,
         item: ScoringItem,
         rows: Sequence[Mapping[str, Any]],
-        saliency: Mapping[int, Saliency],
+        maps: NetworkMaps,
         n_failed: int,
         predecessors: "tuple[Predecessor, ...]",
         stack: ExitStack,
     ):
-        self.order, self.item, self.saliency, self.n_failed = order, item, saliency, n_failed
+        self.order, self.item, self.maps, self.n_failed = order, item, maps, n_failed
         self.predecessors = predecessors
         self.item_id, self.is_dicom = str(rows[0]["item_id"]), rows[0]["kind"] == "dicom"
         self.file_sha256, self._stack = str(rows[0]["file_sha256"]), stack
@@ -165,6 +169,10 @@ class _ProductWork:
             done.append(self._made("sc", f"dicom/{self.item_id}-sc.dcm", self._capture))
         if "gsps" in wanted and self.is_dicom:
             done.append(self._made("gsps", f"dicom/{self.item_id}-gsps.dcm", self._presentation_state))
+        if "seg" in wanted and self.is_dicom:
+            for one in self.shown:
+                name = f"dicom/{self.item_id}-seg-{one.frame}.dcm"
+                done.append(self._made("seg", name, partial(self._segmentation, one)))
         if "overlay" in wanted:
             for one in self.shown:
                 name = f"overlays/{self.item_id}-{one.frame}.png"
@@ -224,6 +232,24 @@ class _ProductWork:
         )
         _save(path, state)
 
+    def _segmentation(self, one: Finding, path: Path) -> None:
+        from usvit.scoring.dicom_out.lesion_segmentation import segmentation_of
+
+        evidence, settings = self._referable(), self.order.settings
+        shape, tissue = (evidence.Rows, evidence.Columns), self._source_file().region(settings.crop)
+        mask = self.maps.lesion_of_frame(one.frame, shape, tissue, settings)
+        assert mask is not None, "the frame was read for its map"
+        found = segmentation_of(
+            evidence,
+            one.frame,
+            mask,
+            self.order.scorer,
+            pseudonyms=self.order.pseudonyms,
+            started=self.order.started,
+            revision=self.order.revision,
+        )
+        _save(path, found)
+
     def _capture(self, path: Path) -> None:
         from usvit.scoring.dicom_out.secondary_capture import capture_of
 
@@ -245,7 +271,7 @@ class _ProductWork:
             frames,
             self.order.scorer,
             header=self._source_file().header,
-            has_saliency=any(frame in self.saliency for frame in frames),
+            has_saliency=any(frame in self.maps.saliency for frame in frames),
             lossy=not self.is_dicom and self._source_file().head.startswith(b"\xff\xd8\xff"),
             pseudonyms=self.order.pseudonyms,
             started=self.order.started,
@@ -297,7 +323,7 @@ class _ProductWork:
                 return "no_region"
             if not {"burned_in", "text"}.isdisjoint(one.flags) or may_show_words(view):
                 return "burned_in"
-        saliency = self.saliency.get(one.frame)
+        saliency = self.maps.saliency.get(one.frame)
         return render(view, one, self.order.scorer, n_frames=self.n_frames, saliency=saliency)
 
 

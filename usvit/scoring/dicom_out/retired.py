@@ -31,11 +31,9 @@ def rename_references(data: Dataset, real: Mapping[str, str]) -> None:
         data: the object, which is modified.
         real: SOP instance UID -> SOP class of the instance.
     """
-    retired = {instance: sop_class for instance, sop_class in real.items() if sop_class in _SUCCESSORS}
 
     def rename(part: Dataset, element: Any) -> None:
-        if element.keyword == "ReferencedSOPClassUID" and part.get("ReferencedSOPInstanceUID") in retired:
-            element.value = retired[part.ReferencedSOPInstanceUID]
+        if element.keyword == "ReferencedSOPClassUID" and part.get("ReferencedSOPInstanceUID") in real:
+            element.value = real[part.ReferencedSOPInstanceUID]
 
-    if retired:
-        data.walk(rename)
+    data.walk(rename)
