@@ -27,8 +27,8 @@ For Python {python} on {platform}. Nothing here touches the network.
 Compare the SHA-256 of SHA256SUMS with the one that `usvit kit build` printed; it should reach you another way than the
 kit. `--sha256` of both commands does it. `sha256sum -c SHA256SUMS` checks the files without this kit's own code.
 
-`wheels` has the packages, `sbom.cdx.json` lists them with their licences (CycloneDX 1.6), `weights` has the weights that
-were named, `docs` the documentation and `examples` the recipes.
+`wheels` has the packages, `sbom.cdx.json` lists them with their licences (CycloneDX 1.6), `weights` has the weights
+that were named, `docs` the documentation and `examples` the recipes.
 """
 
 
@@ -128,8 +128,8 @@ def _checked(kit: Path, own: Path, lock: str, lock_path: Path) -> list[tuple[Dis
         sha256, (wheel, *_) = sha256_of_file(path), distributions(path=[str(path)])
         if sha256 not in allowed:
             raise UsvitError(
-                f"{path.name} is not a file of {lock_path}: its SHA-256 is not there. Name the lock file that it is from "
-                "with --lock, or collect the packages from another index or --wheelhouse."
+                f"{path.name} is not a file of {lock_path}: its SHA-256 is not there. Name the lock file that it is "
+                "from with --lock, or collect the packages from another index or --wheelhouse."
             )
         if (licence := forbidden_licence(wheel.metadata)) is not None:
             raise UsvitError(f"{wheel.name} is under '{licence}', which a kit must not contain. Leave out its extra.")

@@ -81,8 +81,8 @@ def install(kit: Path, into: Path, sha256: str | None = None) -> Path:
     needs = {one["name"]: one["value"] for one in bom["metadata"]["properties"]}
     if (here := platform()) != (wanted := (needs["usvit:python"], needs["usvit:platform"])):
         raise KitError(
-            f"{kit} is for Python {' on '.join(wanted)}, and this is Python {' on '.join(here)}. Nothing was installed: "
-            "use that Python, or build a kit with this one."
+            f"{kit} is for Python {' on '.join(wanted)}, and this is Python {' on '.join(here)}. Nothing was "
+            "installed: use that Python, or build a kit with this one."
         )
     if into.exists() or into.is_symlink():
         raise KitError(f"{into} exists. Nothing was installed: choose a new folder with --into.")
