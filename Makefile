@@ -41,7 +41,7 @@ OLDEST_TESTS := tests/test_demo.py tests/config tests/records tests/cli tests/da
 test-oldest:
 	$(PYTHON) -m venv --clear $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet uv
-	$(OLDEST)/bin/uv pip compile --quiet pyproject.toml --extra node --extra explain --extra export \
+	$(OLDEST)/bin/uv pip compile --quiet pyproject.toml --extra node --extra explain --extra export --extra imagenet \
 	  --resolution lowest-direct --no-header --no-annotate --output-file $(OLDEST)/oldest.txt
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --requirement $(OLDEST)/oldest.txt \
 	  hypothesis jsonschema networkx pytest pytest-xdist statsmodels webdataset

@@ -15,6 +15,7 @@ import sys
 import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 SUMS, SBOM, REQUIREMENTS, WHEELS = "SHA256SUMS", "sbom.cdx.json", "requirements.txt", "wheels"
 """Names in a kit: hashes of all other files, as ``sha256sum`` writes them; what is installed; the same for pip."""
@@ -109,7 +110,7 @@ def install(kit: Path, into: Path, sha256: str | None = None) -> Path:
     return python
 
 
-def packages(bom: dict) -> list[dict]:  # type: ignore[type-arg]
+def packages(bom: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the packages of an SBOM, usvit first."""
     return [bom["metadata"]["component"], *bom["components"]]
 

@@ -7,7 +7,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from usvit.kit.install import platform
-from usvit.kit.licences import licences_of
+from usvit.kit.licences import licences_of, spdx_of
 from usvit.plain_data import Json
 
 
@@ -19,7 +19,7 @@ def bill_of_materials(wheels: Sequence[tuple[Distribution, str]], extras: Sequen
         extras: Extras of usvit that are installed.
     """
     components = [_component(wheel, sha256) for wheel, sha256 in wheels]
-    by_name = {canonicalize_name(one["name"]): one["bom-ref"] for one in components}
+    by_name: dict[str, str] = {canonicalize_name(one["name"]): one["bom-ref"] for one in components}
     python, system = platform()
     properties = {"usvit:python": python, "usvit:platform": system, "usvit:extras": ",".join(extras)}
     return {
@@ -40,8 +40,8 @@ def bill_of_materials(wheels: Sequence[tuple[Distribution, str]], extras: Sequen
 
 def _component(wheel: Distribution, sha256: str) -> Json:
     purl = f"pkg:pypi/{canonicalize_name(wheel.name)}@{wheel.version.replace('+', '%2B')}"
-    if expression := wheel.metadata.get("License-Expression"):
-        licences = [{"expression": expression}]
+    if expression := spdx_of(wheel.metadata):
+        licences: list[Json] = [{"expression": expression}]
     else:
         licences = [{"license": {"name": name}} for name in licences_of(wheel.metadata)]
     return {
