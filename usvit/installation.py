@@ -134,7 +134,7 @@ def _decoders() -> _Found:
     for module, (package, reads) in DECODERS.items():
         try:
             import_module(module)
-        except (ImportError, OSError):
+        except (ImportError, OSError, ValueError):  # ValueError: it was built for another NumPy
             missing.append((package, reads))
     for package, reads in missing:
         yield (

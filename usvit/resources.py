@@ -17,7 +17,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 def _shipped(name: str) -> Path:
     inside = _PACKAGE / "_shipped" / name
-    return inside if inside.is_dir() else _PACKAGE.parent / name
+    return inside if inside.exists() else _PACKAGE.parent / name
 
 
 def configs_dir() -> Path:
@@ -38,6 +38,11 @@ def weights_dir() -> Path:
 def docs_dir() -> Path:
     """Return the folder of the documentation, with a folder each for how-to, reference, explanation and tutorial."""
     return _shipped("docs")
+
+
+def lock_file() -> Path:
+    """Return the lock file: versions and SHA-256 of every package that usvit and its extras need."""
+    return _shipped("requirements.lock")
 
 
 def documentation_page(name: str) -> Path:

@@ -111,6 +111,7 @@ _PANELS = {
             "Check packages, decoders, device, memory, disk and folders, and say what is missing and how to mend it.",
             private=False,
         ),
+        "kit": CommandEntry("usvit.cli.kit", "app", "Build, verify and install air-gap kits.", private=False),
         "docs": CommandEntry(
             "usvit.cli.docs", "docs", "Show a page of the documentation, or list the pages.", private=False
         ),
