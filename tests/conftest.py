@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,8 +28,11 @@ import pytest
 
 from tests.descriptions import described
 from usvit.data.datasets import examination_cache, manifest, manifest_file
+from usvit.data.datasets.cards import load_card
+from usvit.data.datasets.locate import open_dataset
 from usvit.data.loading import array_cache
 from usvit.data.phantom import PhantomSpec, write_phantom
+from usvit.progress import NoProgress
 from usvit.upstream.sources import near_duplicates as upstream_near_duplicates
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -170,6 +174,22 @@ def small_phantom(shared_folder: Path) -> Path:
     root = shared_folder / "phantom" / "small"
     with filelock.FileLock(shared_folder / "phantom.lock"):
         return root if root.is_dir() else write_phantom(PhantomSpec(n=48, seed=3, size=64), root, workers=1)
+
+
+@pytest.fixture(scope="session")
+def embedded_phantom(shared_folder: Path) -> Path:
+    """A cache that holds the phantom of the bare command, which needs no network and takes 20 s of CPU; only read."""
+    cache = shared_folder / "embedded"
+
+    def no_network(*_: object) -> None:
+        raise OSError("the network is blocked")
+
+    with filelock.FileLock(shared_folder / "embedded.lock"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", no_network)
+        patch.setenv("USVIT_CACHE", str(cache))
+        patch.delenv("USVIT_DATA", raising=False)
+        open_dataset(load_card("phantom"), {}, NoProgress())
+    return cache
 
 
 @pytest.fixture(scope="session")

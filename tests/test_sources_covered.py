@@ -1,5 +1,6 @@
 """The page of what usvit has of its sources: each file, command and name in it exists."""
 
+import functools
 import os
 import shlex
 from collections import Counter
@@ -10,6 +11,7 @@ import pytest
 import typer
 
 from usvit.cli import app
+from usvit.cli.commands import LazyGroup
 from usvit.config import RunConfig, build, load_recipe, merge, parse_overrides
 from usvit.config.explaining import Method
 from usvit.data.datasets import load_cards
@@ -132,11 +134,17 @@ def check(words: list[str]) -> None:
         built(names[0], given)
 
 
+@functools.cache
+def command_line() -> LazyGroup:
+    """Return the command line with all its commands, which take 0.1 s to build and are only read."""
+    return typer.main.get_command(app).import_all()
+
+
 def parsed(words: list[str]) -> tuple[list[str], dict[str, Any]]:
     """Return the names of a command, such as ``["data", "preview"]``, and its arguments and options by name."""
     words = list(words)
     assert words.pop(0) == "usvit"
-    command = typer.main.get_command(app).import_all()
+    command = command_line()
     names: list[str] = []
     while hasattr(command, "commands"):
         short = names == ["study"] and words[0] not in command.commands  # usvit study NAME: usvit study run NAME

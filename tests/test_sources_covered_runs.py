@@ -262,6 +262,8 @@ def small_name(model: str) -> str:
 
 
 def study(words, desk, tmp_path, monkeypatch):
+    """study: at the tiny scale, with the page of the study and without those of its runs."""
+    monkeypatch.setattr("usvit.reports.write_report", lambda path: None)
     return [*words, "--scale", "tiny", "--cpus", "1", "--out", str(tmp_path / "out")]
 
 

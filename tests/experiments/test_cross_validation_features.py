@@ -13,7 +13,7 @@ from usvit.files import read_csv
 SMALL = ("--device", "cpu", "--precision", "fp32", "--set", "model.image_size=64", "--set", "split.folds=2")
 RESNET = ("--model", "timm:test_resnet+usvit_small", "--weights", "scratch+phantom")
 REFINED = ["spread", "mirror", "root", "equal_maps"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_report")]
 
 
 @pytest.mark.parametrize("model", [RESNET, pytest.param((), marks=needs_package)])

@@ -11,7 +11,7 @@ from usvit.evaluation.predictions import read_predictions
 from usvit.exporting.exportable import open_source
 
 pytestmark = pytest.mark.slow
-MODEL = ("--model", "timm:test_resnet+usvit_small", "--weights", "scratch+phantom", "--recipe", "usvit_imagenet")
+MODEL = ("--model", "timm:test_resnet+timm:test_resnet", "--weights", "scratch+scratch", "--recipe", "usvit_imagenet")
 SMALL = ("--device", "cpu", "--precision", "fp32", "--set", "model.image_size=64", "--set", "split.folds=2")
 
 

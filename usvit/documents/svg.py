@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 from matplotlib import style
 from matplotlib.artist import Artist
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -161,6 +162,7 @@ def to_svg(figure: Figure, *, name: str, title: str) -> Markup:
         title: text for screen readers.
     """
     buffer = io.StringIO()
+    _lay_out(figure)
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     ElementTree.register_namespace("", _NAMESPACE[1:-1])
     root = ElementTree.fromstring(buffer.getvalue())
@@ -178,6 +180,18 @@ def to_svg(figure: Figure, *, name: str, title: str) -> Markup:
     label.text = title
     root.insert(0, label)
     return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _lay_out(figure: Figure) -> None:
+    """Place the axes as ``savefig`` does for SVG, but without its first drawing of everything, which nobody sees."""
+    engine, dpi = figure.get_layout_engine(), figure.dpi
+    if engine is None:
+        return
+    FigureCanvasSVG(figure)
+    figure.dpi = 72  # that of the backend
+    engine.execute(figure)
+    figure.dpi = dpi
+    figure.set_layout_engine("none")
 
 
 def _adapt(element: ElementTree.Element, name: str) -> None:

@@ -24,7 +24,7 @@ from usvit.evaluation.metrics_sections import (
 )
 from usvit.evaluation.pooled_figures import figure_points, figures_with_intervals, mean_and_sd_of_all
 from usvit.evaluation.prediction_arrays import rows_of
-from usvit.evaluation.predictions import check_predictions, classes_of, first_repeat
+from usvit.evaluation.predictions import check_predictions, checked_once, classes_of, first_repeat
 from usvit.evaluation.selective_prediction import selective_section
 from usvit.evaluation.units import units_of, with_unit_columns
 from usvit.metrics.basic import confusion
@@ -34,6 +34,7 @@ from usvit.records import Confusion, ContaminationRecord, FiguresRecord, FoldFig
 IMAGES: UnitSettings = UnitSettings()
 
 
+@checked_once()
 def summarise(
     table: pd.DataFrame,
     *,

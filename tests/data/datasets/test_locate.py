@@ -1,6 +1,5 @@
 import os
 import shutil
-import socket
 from pathlib import Path
 
 import pandas as pd
@@ -153,15 +152,11 @@ def test_a_root_that_was_asked_for_is_not_replaced_by_the_cache(tmp_path, small_
 
 
 @pytest.mark.slow
-def test_default_phantom_needs_no_network_and_has_240_images(monkeypatch, tmp_path):
-    def no_network(*_: object) -> None:
-        raise OSError("the network is blocked")
-
-    monkeypatch.setattr(socket.socket, "connect", no_network)
-    monkeypatch.setenv("USVIT_CACHE", str(tmp_path))
+def test_default_phantom_needs_no_network_and_has_240_images(monkeypatch, embedded_phantom):
+    monkeypatch.setenv("USVIT_CACHE", str(embedded_phantom))
     manifest = build_manifest("phantom", {}, NoProgress())
     assert len(manifest.usable) == 240
-    assert manifest.roots["phantom"].is_relative_to(tmp_path)
+    assert manifest.roots["phantom"].is_relative_to(embedded_phantom)
     assert manifest.usable.group_id.str.startswith("patient:phantom:").all()
 
 

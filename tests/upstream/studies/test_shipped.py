@@ -106,6 +106,7 @@ def test_the_list_names_every_study_of_a_paper():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_report")  # of the runs; that of the study is made
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_sample_of_the_studies_runs_end_to_end_at_the_tiny_scale(name, tmp_path):
     outcome = usvit.run_study(name, scale="tiny", out=tmp_path / "study", cpus=1, device="cpu")
