@@ -4,8 +4,12 @@ import pandas as pd
 
 from usvit.estimate import Estimate
 from usvit.metrics.clustered_mean import clustered_mean
+from usvit.metrics.intervals import undefined
+from usvit.metrics.proportions import clustered_share
 
 OVER_LESIONS = ("dice", "iou", "hd95")
+OF_IMAGES = ("missed", "false_alarm")
+"""Figures that each image has or has not."""
 
 
 def mask_values(table: pd.DataFrame) -> dict[str, pd.Series]:
@@ -25,9 +29,19 @@ def mask_values(table: pd.DataFrame) -> dict[str, pd.Series]:
 
 def mask_estimates(table: pd.DataFrame) -> dict[str, Estimate]:
     """Average the figures of the images (``mask_values``), with intervals that count the column ``group_id``."""
-    return {name: grouped_mean(values, table) for name, values in mask_values(table).items()}
+    return {
+        name: grouped_share(values, table) if name in OF_IMAGES else grouped_mean(values, table)
+        for name, values in mask_values(table).items()
+    }
 
 
 def grouped_mean(values: pd.Series, table: pd.DataFrame) -> Estimate:
     """Average values of some rows of a table, with an interval that counts its column ``group_id``."""
     return clustered_mean(values.to_numpy(), table.group_id[values.index].astype(str).to_numpy())
+
+
+def grouped_share(values: pd.Series, table: pd.DataFrame) -> Estimate:
+    """Compute the share of ones among values of some rows of a table, with Wilson's interval that counts ``group_id``."""
+    if values.empty:
+        return undefined("there are no such images", 0)
+    return clustered_share(values.to_numpy(bool), table.group_id[values.index].astype(str).to_numpy())

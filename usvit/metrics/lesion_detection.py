@@ -5,7 +5,6 @@ the peaks of the map, and one finds a lesion if their intersection over union is
 that of Bunch et al. (1978).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,8 @@ from scipy.ndimage import binary_dilation, label
 from scipy.optimize import linear_sum_assignment
 
 from usvit.estimate import Estimate
-from usvit.metrics.clustered_mean import clustered_mean
+from usvit.metrics.intervals import undefined
+from usvit.metrics.proportions import clustered_share
 
 MOST_CANDIDATES = 5
 LEAST_PEAK = 0.1
@@ -113,7 +113,7 @@ def froc(table: pd.DataFrame, n_images: int) -> pd.DataFrame:
 def sensitivity_at(table: pd.DataFrame, curve: pd.DataFrame, rate: float) -> Estimate:
     """Return the share of lesions that is found with at most ``rate`` false candidates per image.
 
-    The interval counts groups (``clustered_mean``); the threshold is that of these images.
+    The interval counts groups (``clustered_share``); the threshold is that of these images.
 
     Args:
         table: As for ``froc``, with ``group_id``.
@@ -127,5 +127,6 @@ def sensitivity_at(table: pd.DataFrame, curve: pd.DataFrame, rate: float) -> Est
 def found_above(table: pd.DataFrame, threshold: float) -> Estimate:
     """Return the share of lesions that is found with a confidence of at least ``threshold``."""
     lesions = table[table.is_lesion]
-    found: Sequence[float] = (lesions.confidence >= threshold).astype(float).to_numpy()
-    return clustered_mean(found, lesions.group_id.astype(str).to_numpy())
+    if lesions.empty:
+        return undefined("there are no lesions", 0)
+    return clustered_share((lesions.confidence >= threshold).to_numpy(bool), lesions.group_id.astype(str).to_numpy())

@@ -104,7 +104,7 @@ def feature_maps(network: nn.Module, image_size: int) -> list[Tensor] | None:
         image_size: Side of the input in pixels.
     """
     method = getattr(network, "forward_intermediates", None)
-    if method is None or "output_fmt" not in inspect.signature(method).parameters:
+    if method is None or not {"output_fmt", "options"} & set(inspect.signature(method).parameters):
         return None
     mode, probe = network.training, next(network.parameters())
     network.eval()

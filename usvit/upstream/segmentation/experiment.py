@@ -1,6 +1,5 @@
 """Segmentation: images with masks and a network -> a head trained and tested in each fold, as ``usvit transfer`` runs it."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,13 +25,10 @@ from usvit.upstream.segmentation.images import SegmentStore
 from usvit.upstream.segmentation.network import parameters_of
 from usvit.upstream.segmentation.overlays import write_overlays
 from usvit.upstream.segmentation.setup import SegmentationSetup, prepare_segmentation
-from usvit.upstream.segmentation.training import MASKS, FoldSegmenter
+from usvit.upstream.segmentation.training import MASKS, TIMES, FoldSegmenter
 from usvit.upstream.transfer_learning import metrics
 from usvit.upstream.transfer_learning.transfer_setup import default_out
 from usvit.upstream.transfer_learning.upstream_selection import upstream_figures
-
-logger = logging.getLogger(__name__)
-
 
 class Segmentation(Experiment[SegmentationSetup, list[PooledHead], TransferRecord]):
     """A segmentation in folds, or on the folders of the data set ``masks``.
@@ -57,8 +53,8 @@ class Segmentation(Experiment[SegmentationSetup, list[PooledHead], TransferRecor
 
     def new_record(self, setup: SegmentationSetup) -> RunRecord:
         found, base = run_record(setup.base, self.command), setup.base
-        labels = str((setup.images.classes, setup.images.masks_sha256))
-        data = found.data.model_copy(update={"sha256": sha256_of_text(labels)})
+        read = str((found.data.manifest_sha256, setup.images.classes, setup.masks_sha256))
+        data = found.data.model_copy(update={"manifest_sha256": None, "sha256": sha256_of_text(read)})
         sections = {"folds": found.folds, "model": found.model}
         return new_record(
             "transfer", self.default_out(setup), setup.config, base.device, self.command, data, **sections
@@ -85,7 +81,8 @@ class Segmentation(Experiment[SegmentationSetup, list[PooledHead], TransferRecor
                 for head, fold, folder in todo:
                     trainer.train(head, fold, folder)
         return [
-            PooledHead.read(folders_of(run, setup.base.n_folds, peer=number > 0)) for number in range(len(setup.heads))
+            PooledHead.read(run.path, folders_of(run, setup.base.n_folds, peer=number > 0))
+            for number in range(len(setup.heads))
         ]
 
     def conclude(self, setup: SegmentationSetup, run: RunDirectory, trained: list[PooledHead]) -> None:
@@ -150,7 +147,7 @@ def _of_head(setup: SegmentationSetup, run: RunDirectory, number: int, pooled: P
     """Write the tables of a head over all folds, and compute its figures."""
     head, folders = setup.heads[number], folders_of(run, setup.base.n_folds, peer=number > 0)
     pooled.write(run.path if number == 0 else run.path / "peer")
-    seconds = sum(float(read_csv(folder / "timing.csv", text=False).seconds.iloc[0]) for folder in folders)
+    seconds = sum(float(read_csv(folder / TIMES, text=False).seconds.sum()) for folder in folders)
     return pooled.record(head, parameters_of(setup.network(head, 0)), seconds, setup.classes)
 
 

@@ -32,20 +32,22 @@ class PooledHead:
     """None if the classes are not lesion and background."""
 
     @classmethod
-    def read(cls, folders: list[Path]) -> "PooledHead":
+    def read(cls, run: Path, folders: list[Path]) -> "PooledHead":
         """Join the tables of the folds; ``file`` becomes the path from the folder of the run."""
 
         def pooled(name: str) -> pd.DataFrame:
             tables = [read_csv(folder / name, text=_TEXT) for folder in folders]
-            if name == MASKS:
-                tables = [
-                    one.assign(file=f"{folder.relative_to(folder.parents[_depth(folder)]).as_posix()}/" + one.file)
-                    for one, folder in zip(tables, folders, strict=True)
-                ]
-            return pd.concat([one for one in tables if len(one)] or tables, ignore_index=True)
+            found = pd.concat([one for one in tables if len(one)] or tables, ignore_index=True)
+            numbers = [column for column in found if column not in _TEXT]
+            return found.assign(**{column: pd.to_numeric(found[column], errors="coerce") for column in numbers})
 
-        lesions = pooled(LESIONS) if (folders[0] / LESIONS).is_file() else None
-        return cls(pooled(MASKS), pooled(PIXELS), lesions)
+        masks = pooled(MASKS)
+        places = {fold: folder.relative_to(run).as_posix() for fold, folder in enumerate(folders)}
+        masks["file"] = masks.fold.map(places) + "/" + masks.file
+        lesions = None
+        if (folders[0] / LESIONS).is_file():
+            lesions = pooled(LESIONS).astype({"is_lesion": bool})
+        return cls(masks, pooled(PIXELS), lesions)
 
     def write(self, folder: Path) -> None:
         """Write the tables of all folds, and the free-response curve."""
@@ -111,10 +113,6 @@ def _accuracy(head: PooledHead) -> pd.Series:
 def folders_of(run: RunDirectory, n_folds: int, *, peer: bool) -> list[Path]:
     """Return the folder of a head in each fold."""
     return [run.fold(fold) / "peer" if peer else run.fold(fold) for fold in range(n_folds)]
-
-
-def _depth(folder: Path) -> int:
-    return 1 if folder.name == "peer" else 0
 
 
 def _known(value: float) -> float | None:

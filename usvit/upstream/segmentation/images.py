@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from usvit.data.datasets import Manifest, decode_unchanged, mask_names
-from usvit.data.io import BadImage, Box, UInt8, read_indices, read_masks
+from usvit.data.io import BadImage, Box, UInt8, read_image, read_indices
 from usvit.data.loading import Batch, pixel_array
 from usvit.data.transforms import Policy, Preprocessing, lesion_cells
 from usvit.errors import UsvitError
@@ -21,6 +21,8 @@ from usvit.resources import usable_cores
 from usvit.upstream.segmentation.network import IGNORED
 
 LESION = ("background", "lesion")
+_WHITE = 127
+"""Masks with a value above this are black and white; others have numbers of classes."""
 _LARGEST_LESION = 0.5
 """A mask that covers more of its image than this, with all four corners, is taken for inverted."""
 
@@ -58,17 +60,18 @@ class MaskClasses:
         """Label of what lies beyond an image: background, or nothing that counts."""
         return 0 if self.values is None else IGNORED
 
-    def labels(self, files: Sequence[Path], shape: tuple[int, int]) -> UInt8:
+    def labels(self, files: Sequence[Path]) -> UInt8:
         """Read the masks of an image as (H, W) uint8, the number of each pixel's class or ``IGNORED``.
 
+        The manifest has checked that they have the size of the image.
+
         Raises:
-            BadImage: A mask cannot be read, has another size than the image, looks inverted, or has no class of the
-                table.
+            BadImage: A mask cannot be read, looks inverted, or has no class of the table.
         """
-        lesion = read_masks(list(files), shape)  # checks the sizes
         if self.values is None:
-            if not lesion.any():
-                lesion = np.logical_or.reduce([read_indices(file) > 0 for file in files])
+            pictures = [read_image(file).max(axis=2) for file in files]
+            largest = max(int(one.max()) for one in pictures)
+            lesion = np.logical_or.reduce([one > (_WHITE if largest > _WHITE else 0) for one in pictures])
             corners = lesion[0, 0] and lesion[0, -1] and lesion[-1, 0] and lesion[-1, -1]
             if corners and lesion.mean() > _LARGEST_LESION:
                 reason = (
@@ -104,7 +107,7 @@ class MaskedImages:
         """(N,) whether each image has a mask file, which may be empty."""
         return np.array([bool(mask_names(cell)) for cell in self.rows.mask_path], dtype=bool)
 
-    def labels(self, index: int, shape: tuple[int, int]) -> UInt8:
+    def labels(self, index: int) -> UInt8:
         """Read the labels of one image, (H, W) uint8.
 
         Raises:
@@ -113,7 +116,7 @@ class MaskedImages:
         row = self.rows.iloc[index]
         files = [self.manifest.roots[row.dataset] / name for name in mask_names(row.mask_path)]
         try:
-            return self.classes.labels(files, shape)
+            return self.classes.labels(files)
         except BadImage as bad:
             raise self.manifest.told(bad) from bad
 
@@ -162,7 +165,7 @@ class SegmentStore:
         def fill(index: int) -> tuple[int, tuple[tuple[int, int], Box | None]]:
             image, tissue = images.decode(index)
             shape = (image.shape[0], image.shape[1])
-            whole = images.labels(index, shape)
+            whole = images.labels(index)
             pixels[index] = preprocessing.resized(image, tissue)
             if images.classes.values is None:
                 labels[index] = preprocessing.resized_mask(whole > 0, tissue)

@@ -1,5 +1,6 @@
 """A segmentation, resolved and checked before anything is written: the folds and the leak guard of ``usvit cv``."""
 
+import hashlib
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from usvit.config import RunConfig, build
-from usvit.data.datasets import Manifest, mask_names
-from usvit.data.io import read_image
+from usvit.config.sections import ModelConfig, TrainConfig
+from usvit.data.datasets import Manifest
 from usvit.data.splits import SPLITS, check_folds, rows_of_split
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
@@ -29,7 +30,7 @@ from usvit.upstream.transfer_learning.transfer_setup import with_model_of
 logger = logging.getLogger(__name__)
 
 Rows = NDArray[np.int64]
-_SHARED = ("recipe", "seed", "device", "precision", "workers", "data", "optim", "train", "split", "allow_contaminated")
+_SHARED = ("recipe", "seed", "device", "precision", "workers", "data", "optim", "split", "allow_contaminated")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class SegmentationSetup:
     """The same images and folds as those of ``usvit cv``."""
     images: MaskedImages
     n_without_mask: int
+    masks_sha256: str
+    """Hash of all labels: other masks make another run."""
 
     @property
     def heads(self) -> tuple[SegmentHead, ...]:
@@ -109,12 +112,11 @@ def prepare_segmentation(
         logger.info(f"{without} of {len(images.rows)} images have no mask file and are left out.")
     if settings.test is not None:
         base = replace(base, folds=_by_folder(base, settings.test))
-    setup = SegmentationSetup(config, base, images, without)
+    setup = SegmentationSetup(config, base, images, without, _hash_of_masks(images, progress))
     for fold in range(base.n_folds):
         for part in SPLITS:
             if not len(setup.rows(part, fold)):
                 raise UsvitError(f"Fold {fold + 1} has no image with a mask in its {part} part: use fewer folds.")
-    _check_masks(images, progress)
     for head in setup.heads:
         setup.network(head, 0)
     return setup
@@ -123,7 +125,9 @@ def prepare_segmentation(
 def _run_config(config: TransferConfig) -> RunConfig:
     """Return the configuration of the cross-validation on whose folds the heads are trained."""
     settings = config.segment
-    shared: dict[str, Any] = config.model_dump(mode="json", include={*_SHARED, "model"})
+    shared: dict[str, Any] = config.model_dump(mode="json", include=set(_SHARED))
+    for name, schema in (("model", ModelConfig), ("train", TrainConfig)):  # without the keys of upstream trainings
+        shared[name] = getattr(config, name).model_dump(mode="json", include=set(schema.model_fields))
     if {settings.head, settings.peer} <= {"unet", None}:  # no other network is used
         shared["model"] |= {"name": "usvit_small", "weights": "scratch", "tune": "full", "vit": {}}
     own = {"input": {"augment": settings.augment, "resize": settings.resize}, "folds_at_once": 1}
@@ -157,22 +161,22 @@ def _by_folder(base: CrossValidationSetup, tested: str) -> pd.DataFrame:
     return folds
 
 
-def _check_masks(images: MaskedImages, progress: Progress) -> None:
-    """Read every mask once, so that one that cannot be used is found before anything is written.
+def _hash_of_masks(images: MaskedImages, progress: Progress) -> str:
+    """Read every mask once, so that one that cannot be used is found before anything is written; return their hash.
 
     Raises:
         UsvitError: A mask cannot be used, or all are empty.
     """
-    at, any_lesion = np.flatnonzero(images.masked), False
+    at, any_lesion, total = np.flatnonzero(images.masked), False, hashlib.sha256()
     with task(progress, "checking masks", len(at), "masks") as advance:
         for done, index in enumerate(at.tolist(), start=1):
-            row = images.rows.iloc[index]
-            first = read_image(images.manifest.roots[row.dataset] / mask_names(row.mask_path)[0])
-            labels = images.labels(index, (first.shape[0], first.shape[1]))
+            labels = images.labels(index)
             any_lesion = any_lesion or bool((labels > 0).any())
+            total.update(str(labels.shape).encode() + labels.tobytes())
             advance(done)
     if not any_lesion:
         raise UsvitError(
             f"All masks of {'+'.join(images.manifest.roots)} are empty: there is nothing to learn. Check the mask files: "
             "the lesion is white on black."
         )
+    return total.hexdigest()

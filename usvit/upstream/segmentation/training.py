@@ -1,6 +1,5 @@
 """Training and test of one head in one fold. Test images are read after the training alone."""
 
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from usvit.upstream.segmentation.images import LabelledRows, SegmentStore
 from usvit.upstream.segmentation.network import IGNORED, dense_loss
 from usvit.upstream.segmentation.setup import SegmentationSetup
 
-MASKS, LESIONS, PIXELS = "masks.csv", "lesions.csv", "pixels.csv"
+MASKS, LESIONS, PIXELS, TIMES = "masks.csv", "lesions.csv", "pixels.csv", "times.csv"
 KEYS = ["dataset", "image_id", "group_id", "label"]
 _THRESHOLD = 0.5
 """Probability of the lesion above which a pixel belongs to it."""
@@ -94,9 +93,10 @@ class FoldSegmenter:
             checkpoint=checkpoint,
             name=f"{setup.base.fold_name(fold)}, {head}",
             progress=self._progress,
-            identity=sha256_of_text(str((record.config_sha256, record.data.manifest_sha256, head, fold))),
+            identity=sha256_of_text(str((record.config_sha256, record.data.sha256, head, fold))),
         ).fit()
         write_csv(folder / "history.csv", result.history)
+        write_csv(folder / TIMES, pd.DataFrame([{"phase": "training", "seconds": round(result.seconds, 1)}]))
         write_bytes(folder / "segmenter.safetensors", tensor_bytes(module.decoder.state_dict()))
         if module.network is not None:
             self._write_network(module.network, fold, folder, result)
@@ -150,25 +150,23 @@ class FoldSegmenter:
         lesions: list[dict[str, Any]] = []
         pixels: list[dict[str, Any]] = []
         for batch in self._store.batches(at, setup.base.inference_batch):
-            begun = time.perf_counter()
             shares = self._logits(wrapped, batch).softmax(1).cpu().numpy()
-            each = (time.perf_counter() - begun) / len(batch)
             for index, share in zip(batch.tolist(), shares, strict=True):
                 row = setup.images.rows.iloc[index]
                 key = {name: str(row[name]) for name in KEYS} | {"fold": fold}
                 shape, tissue = self._store.frames[index]
-                true = setup.images.labels(index, shape)
+                true = setup.images.labels(index)
                 restored = [setup.inputs.restored(one, shape, tissue) for one in (share[1:] if _binary(setup) else share)]
                 decided: UInt8 = (restored[0] > _THRESHOLD if _binary(setup) else np.argmax(restored, 0)).astype(np.uint8)
                 name = file_name("mask", key["dataset"], key["image_id"])
                 _write_mask(folder / "masks" / name, decided, setup.images.classes.values)
-                line = {**key, "file": f"masks/{name}", "seconds": round(each, 4)}
+                line = {**key, "file": f"masks/{name}"}
                 if _binary(setup):
                     line |= {"lesion_pixels": int(true.sum()), "predicted_pixels": int(decided.sum())}
                     line |= asdict(mask_agreement(decided > 0, true > 0)) | {"pixel_spacing_mm": row.pixel_spacing_mm}
                     seen = detect(restored[0], true > 0)
                     lesions += [
-                        {**key, "is_lesion": is_lesion, "pixels": size, "confidence": confidence}
+                        {**key, "is_lesion": int(is_lesion), "pixels": size, "confidence": confidence}
                         for is_lesion, those in ((True, seen.lesions), (False, seen.false))
                         for size, confidence in those
                     ]
