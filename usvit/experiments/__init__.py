@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .cross_validation_setup import default_out as default_out
     from .cross_validation_setup import new_model_with_report as new_model_with_report
     from .cross_validation_setup import prepare as prepare
-    from .cross_validation_setup import run_record as run_record
+    from .cross_validation_setup import run_sections as run_sections
     from .ensembles.api import ensemble as ensemble
     from .ensembles.members import KINDS as KINDS
     from .ensembles.members import Member as Member

@@ -105,7 +105,12 @@ class TransferConfig(PretrainConfig):
             return self
         settings, batch = self.segment, self.train.micro_batch or self.train.batch_size
         for key, value, wrong, wanted in (
-            ("source.name", self.source.name, self.source.name != "data", "data, and data.dataset to a data set with masks"),
+            (
+                "source.name",
+                self.source.name,
+                self.source.name != "data",
+                "data, and data.dataset to a data set with masks",
+            ),
             ("model.tune", self.model.tune, self.model.tune not in ("full", "head"), "full or head"),
             ("upstream", list(self.upstream), bool(self.upstream), "[]: one network is trained at a time"),
             ("leaks", self.leaks, self.leaks == "drop", "refuse"),

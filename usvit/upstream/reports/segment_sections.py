@@ -61,8 +61,12 @@ def segment_blocks(found: SegmentationRecord) -> list[doc.Block]:
     caption = f"{heads[0]}, over all pixels of all images."
     heading = ["Class", *doc.numbers("IoU", "Accuracy", "Dice")]
     blocks.append(doc.Table("Classes of pixels", heading, by_class, caption, detail=len(classes) > 2))
-    said = [f"{one.head}: {one.n_params:,} trained parameters, {duration(one.seconds)} of training" for one in found.heads]
-    without = f" {plural(found.n_without_mask, 'image')} without a mask file were left out." if found.n_without_mask else ""
+    said = [
+        f"{one.head}: {one.n_params:,} trained parameters, {duration(one.seconds)} of training" for one in found.heads
+    ]
+    without = (
+        f" {plural(found.n_without_mask, 'image')} without a mask file were left out." if found.n_without_mask else ""
+    )
     return [*blocks, doc.Paragraph(f"{'; '.join(said)}, over {plural(found.n_folds, 'fold')}.{without}", small=True)]
 
 

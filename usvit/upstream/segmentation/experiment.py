@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from usvit.experiments import Experiment, RunDirectory, new_record, run_record
+from usvit.experiments import Experiment, RunDirectory, new_record, run_sections
 from usvit.files import for_the_owner_alone, read_csv, sha256_of_text, write_csv
 from usvit.records import RunRecord, save_record
 from usvit.training import torch_threads
@@ -30,6 +30,7 @@ from usvit.upstream.transfer_learning import metrics
 from usvit.upstream.transfer_learning.transfer_setup import default_out
 from usvit.upstream.transfer_learning.upstream_selection import upstream_figures
 
+
 class Segmentation(Experiment[SegmentationSetup, list[PooledHead], TransferRecord]):
     """A segmentation in folds, or on the folders of the data set ``masks``.
 
@@ -52,13 +53,12 @@ class Segmentation(Experiment[SegmentationSetup, list[PooledHead], TransferRecor
         return default_out(setup.config)
 
     def new_record(self, setup: SegmentationSetup) -> RunRecord:
-        found, base = run_record(setup.base, self.command), setup.base
-        read = str((found.data.manifest_sha256, setup.images.classes, setup.masks_sha256))
-        data = found.data.model_copy(update={"manifest_sha256": None, "sha256": sha256_of_text(read)})
-        sections = {"folds": found.folds, "model": found.model}
-        return new_record(
-            "transfer", self.default_out(setup), setup.config, base.device, self.command, data, **sections
-        )
+        data, sections = run_sections(setup.base)
+        read = str((data.manifest_sha256, setup.images.classes, setup.masks_sha256))
+        own = {"manifest_sha256": None, "sha256": sha256_of_text(read), "classes": list(setup.classes)}
+        data = data.model_copy(update=own)
+        out, device = self.default_out(setup), setup.base.device
+        return new_record("transfer", out, setup.config, device, self.command, data, **sections)
 
     @contextmanager
     def opened(self, setup: SegmentationSetup) -> Iterator[RunDirectory]:
@@ -153,7 +153,9 @@ def _of_head(setup: SegmentationSetup, run: RunDirectory, number: int, pooled: P
 
 def _images(setup: SegmentationSetup, n_test: int) -> TransferImages:
     folds = range(setup.base.n_folds)
-    n_train, n_val = (round(sum(len(setup.rows(part, fold)) for fold in folds) / len(folds)) for part in ("train", "val"))
+    n_train, n_val = (
+        round(sum(len(setup.rows(part, fold)) for fold in folds) / len(folds)) for part in ("train", "val")
+    )
     return TransferImages(
         source="+".join(setup.manifest.roots),
         classes=list(setup.classes),

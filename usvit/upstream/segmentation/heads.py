@@ -60,7 +60,8 @@ class MaskTransformer(nn.Module):
         self.project = nn.Linear(width, width)
         self.tokens = nn.Parameter(torch.empty(1, n_classes, width))
         self.blocks = nn.ModuleList(
-            Block(width, heads, qkv_bias=True, proj_drop=_DROPOUT, attn_drop=_DROPOUT) for _ in range(depth)
+            Block(width, heads, qkv_bias=True, proj_drop=_DROPOUT, attn_drop=_DROPOUT, norm_layer=nn.LayerNorm)
+            for _ in range(depth)
         )
         self.norm = nn.LayerNorm(width)
         self.of_cells = nn.Parameter(width**-0.5 * torch.randn(width, width))
@@ -106,7 +107,9 @@ class UPerNet(nn.Module):
     def __init__(self, channels: Sequence[int], n_classes: int, width: int = 512):
         super().__init__()
         *finer, last = channels
-        self.pools = nn.ModuleList(nn.Sequential(nn.AdaptiveAvgPool2d(one), _Convolution(last, width, 1)) for one in _POOLS)
+        self.pools = nn.ModuleList(
+            nn.Sequential(nn.AdaptiveAvgPool2d(one), _Convolution(last, width, 1)) for one in _POOLS
+        )
         self.bottleneck = _Convolution(last + len(_POOLS) * width, width, 3)
         self.lateral = nn.ModuleList(_Convolution(one, width, 1) for one in finer)
         self.smooth = nn.ModuleList(_Convolution(width, width, 3) for _ in finer)

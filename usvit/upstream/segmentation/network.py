@@ -31,13 +31,17 @@ class SegmentationNetwork(nn.Module):
     def __init__(self, network: nn.Module | None, levels: Sequence[int], decoder: nn.Module):
         super().__init__()
         self.network, self.levels, self.decoder = network, list(levels), decoder
+        # The last layer of a plain ViT is read as its own head reads it.
+        plain = network is not None and len(self.levels) == 1
+        self.options = {"norm": True} if plain and hasattr(network, "blocks") else {}
 
     def forward(self, images: Tensor) -> Tensor:
         if self.network is None:
             logits = self.decoder(images)
         else:
             network: Any = self.network
-            logits = self.decoder(network.forward_intermediates(images, indices=self.levels, intermediates_only=True))
+            maps = network.forward_intermediates(images, indices=self.levels, intermediates_only=True, **self.options)
+            logits = self.decoder(maps)
         return F.interpolate(logits.float(), size=images.shape[-2:], mode="bilinear", align_corners=False)
 
 
@@ -137,10 +141,3 @@ def _unet(n_classes: int, image_size: int, settings: SegmentConfig) -> nn.Module
 def parameters_of(module: nn.Module) -> int:
     """Count the trained parameters."""
     return sum(one.numel() for one in module.parameters() if one.requires_grad)
-
-
-def frozen(network: nn.Module) -> nn.Module:
-    """Freeze a network in place, so that the head alone is trained."""
-    return network.requires_grad_(False)
-
-

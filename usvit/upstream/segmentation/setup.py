@@ -101,7 +101,7 @@ def prepare_segmentation(
         refuse_without_monai("segment.loss=dice_ce")
     classes = MaskClasses.read(settings.table)
     config = with_model_of(config, config.model.weights, named=model_named)
-    base = prepare("cv", _run_config(config), roots, progress)
+    base = prepare("cv", _run_config(config), roots, progress, labelled=False)
     images = MaskedImages(base.manifest, classes)
     if not images.masked.any():
         raise UsvitError(

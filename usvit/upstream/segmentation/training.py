@@ -156,8 +156,12 @@ class FoldSegmenter:
                 key = {name: str(row[name]) for name in KEYS} | {"fold": fold}
                 shape, tissue = self._store.frames[index]
                 true = setup.images.labels(index)
-                restored = [setup.inputs.restored(one, shape, tissue) for one in (share[1:] if _binary(setup) else share)]
-                decided: UInt8 = (restored[0] > _THRESHOLD if _binary(setup) else np.argmax(restored, 0)).astype(np.uint8)
+                restored = [
+                    setup.inputs.restored(one, shape, tissue) for one in (share[1:] if _binary(setup) else share)
+                ]
+                decided: UInt8 = (restored[0] > _THRESHOLD if _binary(setup) else np.argmax(restored, 0)).astype(
+                    np.uint8
+                )
                 name = file_name("mask", key["dataset"], key["image_id"])
                 _write_mask(folder / "masks" / name, decided, setup.images.classes.values)
                 line = {**key, "file": f"masks/{name}"}
@@ -179,7 +183,9 @@ class FoldSegmenter:
                 ]
         write_csv(folder / PIXELS, pd.DataFrame(pixels))
         if _binary(setup):
-            write_csv(folder / LESIONS, pd.DataFrame(lesions, columns=[*KEYS, "fold", "is_lesion", "pixels", "confidence"]))
+            write_csv(
+                folder / LESIONS, pd.DataFrame(lesions, columns=[*KEYS, "fold", "is_lesion", "pixels", "confidence"])
+            )
         write_csv(folder / MASKS, pd.DataFrame(found))  # the last file: it marks the folder as complete
 
 
