@@ -41,7 +41,7 @@ def grouped_mean(values: pd.Series, table: pd.DataFrame) -> Estimate:
 
 
 def grouped_share(values: pd.Series, table: pd.DataFrame) -> Estimate:
-    """Compute the share of ones among values of some rows of a table, with Wilson's interval that counts ``group_id``."""
+    """Compute the share of ones among values of some rows of a table, with Wilson's interval over ``group_id``."""
     if values.empty:
         return undefined("there are no such images", 0)
     return clustered_share(values.to_numpy(bool), table.group_id[values.index].astype(str).to_numpy())

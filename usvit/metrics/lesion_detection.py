@@ -77,7 +77,8 @@ def candidates(probability: NDArray[np.float32]) -> list[tuple[NDArray[np.bool_]
     The region is the part of the map around the peak that exceeds 0.4 of it; its border of one pixel is left out of
     further candidates.
     """
-    left, found = probability.copy(), []
+    found: list[tuple[NDArray[np.bool_], float]] = []
+    left = probability.copy()
     while len(found) < MOST_CANDIDATES and (peak := float(left.max())) >= LEAST_PEAK:
         at = np.unravel_index(int(left.argmax()), left.shape)
         parts, _ = label(left > _SHARE_OF_PEAK * peak, _AROUND)

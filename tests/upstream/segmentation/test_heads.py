@@ -143,5 +143,5 @@ def test_what_cannot_be_built_is_told():
     settings = SegmentConfig()
     with pytest.raises(UsvitError, match="the model plain does not expose any"):
         make_segmenter(torch.nn.Linear(1, 1), "linear", 2, 64, settings, "plain")
-    with pytest.raises(UsvitError, match="model.image_size=72 is no multiple of 16"):
+    with pytest.raises(UsvitError, match=r"model\.image_size=72 is no multiple of 16"):
         make_segmenter(None, "unet", 2, 72, settings, "")

@@ -21,7 +21,7 @@ N, SHAPE = 30, (48, 64)
 
 
 def scene(number):
-    """An image with a bright disc, none if ``number`` is a multiple of 10 and two if of 7, and the number of each disc."""
+    """An image with a bright disc (none for multiples of 10, two for those of 7), and the number of each disc."""
     rng = np.random.default_rng(number)
     labels = np.zeros(SHAPE, np.uint8)
     y, x = np.mgrid[: SHAPE[0], : SHAPE[1]]
@@ -236,7 +236,8 @@ def test_images_without_a_mask_file_are_left_out_and_counted(tmp_path):
             Image.fromarray(255 * (labels > 0).astype(np.uint8)).save(folder / f"{number}_mask.png")
     said = record_messages()
     found = usvit.transfer(
-        "segment", "scratch", dataset="folder", data_root=tmp_path / "own", out=tmp_path / "run", model="timm:test_resnet",
+        "segment", "scratch", dataset="folder", data_root=tmp_path / "own", out=tmp_path / "run",
+        model="timm:test_resnet",
         segment__head="linear", split__folds=3, train__steps=2, train__batch_size=4, model__image_size=64, device="cpu",
         model__tune="head",
     ).result  # fmt: skip

@@ -46,8 +46,8 @@ class TransferConfig(PretrainConfig):
     (logistic regression), ``knn``, ``retrieval`` (``knn`` with the embedding of a Grafit run; with ``source.coarse``,
     from coarse classes to fine ones), ``clusters`` (k-means, whose clusters are written as labels for
     ``source.labels``: ClusterFit), ``separability`` (of random halves of the classes), or ``text`` (a text tower is
-    trained against the features: LiT). ``segment`` trains a head for the class of each pixel in the folds of a data card
-    with masks. Otherwise ``finetune``, which trains the layers that ``model.tune`` selects."""
+    trained against the features: LiT). ``segment`` trains a head for the class of each pixel in the folds of a data
+    card with masks. Otherwise ``finetune``, which trains the layers that ``model.tune`` selects."""
     source: TransferSourceConfig = TransferSourceConfig()
     test: str | None = "test"
     """Split of the source that is tested, once; for ``data``, the test split of a hold-out (``split``). null, for
@@ -109,7 +109,7 @@ class TransferConfig(PretrainConfig):
                 "source.name",
                 self.source.name,
                 self.source.name != "data",
-                "data, and data.dataset to a data set with masks",
+                "data, and name --dataset",
             ),
             ("model.tune", self.model.tune, self.model.tune not in ("full", "head"), "full or head"),
             ("upstream", list(self.upstream), bool(self.upstream), "[]: one network is trained at a time"),

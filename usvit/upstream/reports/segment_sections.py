@@ -43,9 +43,9 @@ def segment_blocks(found: SegmentationRecord) -> list[doc.Block]:
         for number, rate in enumerate(point.false_per_image for point in found.heads[0].froc or [])
     ]
     caption = (
-        f"On {plural(found.n_images, 'image')} of {plural(found.n_groups, 'group')}, each predicted by the network of the "
-        "fold that tests it, at the image's size; with 95 % intervals that count groups. Dice, IoU and Hausdorff distance "
-        "are means over images with a lesion; the first three lines count all pixels."
+        f"On {plural(found.n_images, 'image')} of {plural(found.n_groups, 'group')}, each predicted by the network of "
+        "the fold that tests it, at the image's size; with 95 % intervals that count groups. Dice, IoU and Hausdorff "
+        "distance are means over images with a lesion; the first three lines count all pixels."
     )
     blocks: list[doc.Block] = [doc.Table("Segmentation", ["Figure", *doc.numbers(*heads)], lines, caption)]
     if found.differences:
@@ -59,7 +59,7 @@ def segment_blocks(found: SegmentationRecord) -> list[doc.Block]:
         (one.name, *(decimals(value) for value in (one.iou, one.accuracy, one.dice))) for one in classes
     ]
     caption = f"{heads[0]}, over all pixels of all images."
-    heading = ["Class", *doc.numbers("IoU", "Accuracy", "Dice")]
+    heading: list[str | doc.Column] = ["Class", *doc.numbers("IoU", "Accuracy", "Dice")]
     blocks.append(doc.Table("Classes of pixels", heading, by_class, caption, detail=len(classes) > 2))
     said = [
         f"{one.head}: {one.n_params:,} trained parameters, {duration(one.seconds)} of training" for one in found.heads

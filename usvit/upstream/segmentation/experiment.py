@@ -1,4 +1,4 @@
-"""Segmentation: images with masks and a network -> a head trained and tested in each fold, as ``usvit transfer`` runs it."""
+"""Segmentation: images with masks and a network -> a head trained and tested in each fold (``usvit transfer``)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

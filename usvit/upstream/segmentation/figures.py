@@ -38,7 +38,7 @@ class PooledHead:
         def pooled(name: str) -> pd.DataFrame:
             tables = [read_csv(folder / name, text=_TEXT) for folder in folders]
             found = pd.concat([one for one in tables if len(one)] or tables, ignore_index=True)
-            numbers = [column for column in found if column not in _TEXT]
+            numbers = [str(column) for column in found if column not in _TEXT]
             return found.assign(**{column: pd.to_numeric(found[column], errors="coerce") for column in numbers})
 
         masks = pooled(MASKS)

@@ -50,8 +50,8 @@ class MaskClasses:
         unique = len(set(values)) == len(values) and len(set(names)) == len(names)
         if not right or not unique or not 2 <= len(values) <= IGNORED:
             raise UsvitError(
-                f"segment.table {table} needs 2 to {IGNORED} rows, each with a value of its own from 0 to 255 and a name "
-                "of its own. Mend the table."
+                f"segment.table {table} needs 2 to {IGNORED} rows, each with a value of its own from 0 to 255 and a "
+                "name of its own. Mend the table."
             )
         return cls(tuple(names), tuple(values))
 
@@ -75,8 +75,8 @@ class MaskClasses:
             corners = lesion[0, 0] and lesion[0, -1] and lesion[-1, 0] and lesion[-1, -1]
             if corners and lesion.mean() > _LARGEST_LESION:
                 reason = (
-                    f"the lesion would cover all corners and {lesion.mean():.0%} of the image, so the mask is inverted: "
-                    "write lesions in white on black"
+                    f"the lesion would cover all corners and {lesion.mean():.0%} of the image, so the mask is "
+                    "inverted: write lesions in white on black"
                 )
                 raise BadImage(files[0], reason)
             return lesion.astype(np.uint8)

@@ -124,8 +124,8 @@ def _unet(n_classes: int, image_size: int, settings: SegmentConfig) -> nn.Module
     strides = [2] * (len(settings.channels) - 1)
     if image_size % 2 ** len(strides):
         raise UsvitError(
-            f"segment.head=unet halves the image {len(strides)} times, and model.image_size={image_size} is no multiple "
-            f"of {2 ** len(strides)}. Choose a multiple, or fewer segment.channels."
+            f"segment.head=unet halves the image {len(strides)} times, and model.image_size={image_size} is no "
+            f"multiple of {2 ** len(strides)}. Choose a multiple, or fewer segment.channels."
         )
     network: nn.Module = UNet(
         spatial_dims=2,

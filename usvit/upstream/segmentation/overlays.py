@@ -4,15 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 from scipy.ndimage import binary_erosion
 
 from usvit.data.io import UInt8, read_image
-from usvit.files import write_atomic
 from usvit.reports import may_show
 from usvit.upstream.records.segment import Overlay
 from usvit.upstream.segmentation.images import MaskedImages
 from usvit.upstream.segmentation.setup import SegmentationSetup
+from usvit.upstream.segmentation.training import write_png
 
 TRUE, PREDICTED = (0, 255, 255), (255, 140, 0)
 """Cyan and orange."""
@@ -40,8 +39,7 @@ def write_overlays(setup: SegmentationSetup, run: Path, masks: pd.DataFrame) -> 
         file = f"overlays/{Path(case.file).name}"
         predicted = read_image(run / case.file)[:, :, 0] > 0
         picture = _outlined(setup.images, index, predicted, shown=shown)
-        (run / file).parent.mkdir(exist_ok=True)
-        write_atomic(run / file, lambda target, picture=picture: Image.fromarray(picture).save(target, format="PNG"))
+        write_png(run / file, picture)
         dice = float(case.dice)
         found.append(Overlay(file=file, image_id=case.image_id, fold=int(case.fold), dice=dice, has_image=shown))
     return found

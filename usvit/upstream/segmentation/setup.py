@@ -105,8 +105,8 @@ def prepare_segmentation(
     images = MaskedImages(base.manifest, classes)
     if not images.masked.any():
         raise UsvitError(
-            f"No image of {config.data.dataset} has a mask file. Choose a data set with masks (usvit data info NAME), or "
-            "put images and masks into the folders images and annotations (--dataset masks)."
+            f"No image of {config.data.dataset} has a mask file. Choose a data set with masks (usvit data info NAME), "
+            "or put images and masks into the folders images and annotations (--dataset masks)."
         )
     if without := int((~images.masked).sum()):
         logger.info(f"{without} of {len(images.rows)} images have no mask file and are left out.")
@@ -176,7 +176,7 @@ def _hash_of_masks(images: MaskedImages, progress: Progress) -> str:
             advance(done)
     if not any_lesion:
         raise UsvitError(
-            f"All masks of {'+'.join(images.manifest.roots)} are empty: there is nothing to learn. Check the mask files: "
-            "the lesion is white on black."
+            f"All masks of {'+'.join(images.manifest.roots)} are empty: there is nothing to learn. Check the mask "
+            "files: the lesion is white on black."
         )
     return total.hexdigest()

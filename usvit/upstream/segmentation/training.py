@@ -145,6 +145,7 @@ class FoldSegmenter:
     def _test(self, module: nn.Module, fold: int, folder: Path) -> None:
         """Predict the masks of the fold's test images, and compare them with the true ones at the original size."""
         setup, at = self._setup, self._setup.rows("test", fold)
+        binary = setup.images.classes.values is None
         wrapped = self._fabric.setup_module(module.to(self._fabric.device)).eval()
         found: list[dict[str, Any]] = []
         lesions: list[dict[str, Any]] = []
@@ -153,19 +154,17 @@ class FoldSegmenter:
             shares = self._logits(wrapped, batch).softmax(1).cpu().numpy()
             for index, share in zip(batch.tolist(), shares, strict=True):
                 row = setup.images.rows.iloc[index]
-                key = {name: str(row[name]) for name in KEYS} | {"fold": fold}
+                key: dict[str, Any] = {name: str(row[name]) for name in KEYS} | {"fold": fold}
                 shape, tissue = self._store.frames[index]
                 true = setup.images.labels(index)
-                restored = [
-                    setup.inputs.restored(one, shape, tissue) for one in (share[1:] if _binary(setup) else share)
-                ]
-                decided: UInt8 = (restored[0] > _THRESHOLD if _binary(setup) else np.argmax(restored, 0)).astype(
-                    np.uint8
-                )
+                wanted = share[1:] if binary else share
+                restored = [setup.inputs.restored(one, shape, tissue) for one in wanted]
+                of_lesion = restored[0] > _THRESHOLD
+                decided: UInt8 = (of_lesion if binary else np.argmax(restored, 0)).astype(np.uint8)
                 name = file_name("mask", key["dataset"], key["image_id"])
                 _write_mask(folder / "masks" / name, decided, setup.images.classes.values)
                 line = {**key, "file": f"masks/{name}"}
-                if _binary(setup):
+                if binary:
                     line |= {"lesion_pixels": int(true.sum()), "predicted_pixels": int(decided.sum())}
                     line |= asdict(mask_agreement(decided > 0, true > 0)) | {"pixel_spacing_mm": row.pixel_spacing_mm}
                     seen = detect(restored[0], true > 0)
@@ -177,23 +176,22 @@ class FoldSegmenter:
                 found.append(line)
                 counts = class_pixels(decided, true, len(setup.classes))
                 pixels += [
-                    {**key, "class": setup.classes[k], "both": both, "predicted": mine, "true": wanted}
-                    for k, (both, mine, wanted) in enumerate(counts.T.tolist())
-                    if mine or wanted
+                    {**key, "class": setup.classes[k], "both": both, "predicted": mine, "true": real}
+                    for k, (both, mine, real) in enumerate(counts.T.tolist())
+                    if mine or real
                 ]
         write_csv(folder / PIXELS, pd.DataFrame(pixels))
-        if _binary(setup):
-            write_csv(
-                folder / LESIONS, pd.DataFrame(lesions, columns=[*KEYS, "fold", "is_lesion", "pixels", "confidence"])
-            )
+        if binary:
+            columns = [*KEYS, "fold", "is_lesion", "pixels", "confidence"]
+            write_csv(folder / LESIONS, pd.DataFrame(lesions, columns=columns))
         write_csv(folder / MASKS, pd.DataFrame(found))  # the last file: it marks the folder as complete
 
 
-def _binary(setup: SegmentationSetup) -> bool:
-    return setup.images.classes.values is None
-
-
 def _write_mask(path: Path, decided: UInt8, values: tuple[int, ...] | None) -> None:
-    shown = decided * np.uint8(255) if values is None else np.array(values, dtype=np.uint8)[decided]
+    write_png(path, decided * np.uint8(255) if values is None else np.array(values, dtype=np.uint8)[decided])
+
+
+def write_png(path: Path, picture: UInt8) -> None:
+    """Write a picture, (H, W) or (H, W, 3) uint8, and make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, lambda file: Image.fromarray(shown).save(file, format="PNG", optimize=True))
+    write_atomic(path, lambda file: Image.fromarray(picture).save(file, format="PNG", optimize=True))
