@@ -188,7 +188,7 @@ class SegmentStore:
         return [at[start : start + size] for start in range(0, len(at), size)]
 
 
-class LabelledRows:
+class RowsWithLabels:
     """Examples for ``InfiniteLoader``: rows of a store, augmented together with their labels.
 
     Args:

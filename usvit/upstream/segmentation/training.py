@@ -27,7 +27,7 @@ from usvit.seeding import derive_seed
 from usvit.training import Figures, FitResult, Trainer, TrainingTask, seed_everything
 from usvit.upstream.config.segment import SegmentHead
 from usvit.upstream.model_metadata import upstream_metadata
-from usvit.upstream.segmentation.images import LabelledRows, SegmentStore
+from usvit.upstream.segmentation.images import RowsWithLabels, SegmentStore
 from usvit.upstream.segmentation.network import IGNORED, dense_loss
 from usvit.upstream.segmentation.setup import SegmentationSetup
 
@@ -73,7 +73,7 @@ class FoldSegmenter:
         setup, config = self._setup, self._config
         train, val = setup.rows("train", fold), setup.rows("val", fold)
         module = setup.network(head, fold)
-        examples = LabelledRows(self._store, train, make_augment(config.input.augment), setup.images.classes.outside)
+        examples = RowsWithLabels(self._store, train, make_augment(config.input.augment), setup.images.classes.outside)
         stream = InfiniteLoader(
             examples,
             batch_size=config.train.batch_size,
