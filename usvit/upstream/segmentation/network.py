@@ -40,8 +40,9 @@ class SegmentationNetwork(nn.Module):
             logits = self.decoder(images)
         else:
             network: Any = self.network
-            maps = network.forward_intermediates(images, indices=self.levels, intermediates_only=True, **self.options)
-            logits = self.decoder(maps)
+            layers = sorted({*self.levels})  # a shallow network has a layer several times
+            maps = network.forward_intermediates(images, indices=layers, intermediates_only=True, **self.options)
+            logits = self.decoder([maps[layers.index(level)] for level in self.levels])
         return F.interpolate(logits.float(), size=images.shape[-2:], mode="bilinear", align_corners=False)
 
 
