@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import f1_score, jaccard_score, recall_score
 
-from usvit.metrics.overlap import MaskFigures, mask_agreement
+from usvit.metrics.overlap import MaskFigures, class_figures, class_pixels, mask_agreement
 
 
 def blob(row, column, radius, shape=(48, 64)):
@@ -37,3 +38,25 @@ def test_an_empty_mask_has_no_dice_and_a_missed_lesion_has_no_distance():
 def test_masks_of_different_shapes_are_refused():
     with pytest.raises(ValueError, match=r"\(48, 64\).*\(64, 48\)"):
         mask_agreement(blob(1, 1, 3), blob(1, 1, 3, (64, 48)))
+
+
+def test_figures_over_all_pixels_are_those_of_sklearn_and_groups_stay_whole():
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 4, (12, 20, 20)).astype(np.uint8)
+    predicted = np.where(rng.random(true.shape) < 0.7, true, rng.integers(0, 3, true.shape)).astype(np.uint8)
+    true[0, :5] = 255  # does not count
+    counts = np.stack([class_pixels(p, t, 4) for p, t in zip(predicted, true, strict=True)])
+    known = true != 255
+    figures, by_class = class_figures(counts, [f"p{k // 2}" for k in range(12)])
+    expected = jaccard_score(true[known], predicted[known], average=None)
+    assert by_class[:, 0] == pytest.approx(expected) and figures["miou"].value == pytest.approx(expected.mean())
+    assert by_class[:, 1] == pytest.approx(recall_score(true[known], predicted[known], average=None))
+    assert by_class[:, 2] == pytest.approx(f1_score(true[known], predicted[known], average=None))
+    assert figures["pixel_accuracy"].value == pytest.approx((true == predicted)[known].mean())
+    assert figures["miou"].n_groups == 6 and figures["miou"].ci95[0] < expected.mean() < figures["miou"].ci95[1]
+
+
+def test_a_class_that_does_not_occur_is_left_out_of_the_mean():
+    same = np.array([[0, 1], [1, 0]], np.uint8)
+    figures, by_class = class_figures(np.stack([class_pixels(same, same, 3)] * 2), ["a", "b"])
+    assert figures["miou"].value == 1 and np.isnan(by_class[2]).all()

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from .local_recalibration import SiteImages as SiteImages
     from .local_recalibration import recalibration_draws as recalibration_draws
     from .local_recalibration import size_problem as size_problem
+    from .masks import grouped_mean as grouped_mean
+    from .masks import grouped_share as grouped_share
+    from .masks import mask_estimates as mask_estimates
+    from .masks import mask_values as mask_values
     from .metrics_record import IMAGES as IMAGES
     from .metrics_record import summarise as summarise
     from .metrics_record import with_contamination as with_contamination

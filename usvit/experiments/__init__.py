@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from .base import tensor_bytes as tensor_bytes
     from .base import write_model as write_model
     from .cross_validation import CrossValidation as CrossValidation
+    from .cross_validation_setup import CrossValidationSetup as CrossValidationSetup
     from .cross_validation_setup import adapt as adapt
     from .cross_validation_setup import default_out as default_out
     from .cross_validation_setup import new_model_with_report as new_model_with_report
+    from .cross_validation_setup import prepare as prepare
+    from .cross_validation_setup import run_sections as run_sections
     from .ensembles.api import ensemble as ensemble
     from .ensembles.members import KINDS as KINDS
     from .ensembles.members import Member as Member

@@ -56,7 +56,7 @@ from usvit.models import (
     weight_sources,
 )
 from usvit.progress import Progress
-from usvit.records import ContaminationRecord, RunRecord
+from usvit.records import ContaminationRecord, Record, RunRecord
 from usvit.records.run import Data, ExcludedImage, Folds
 from usvit.training import Device, resolve_device
 
@@ -157,8 +157,13 @@ def recipe_without_hub() -> str:
     return "usvit_imagenet" if all(one.get("package") for one in sources) else "usvit_small"
 
 
-def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Progress) -> CrossValidationSetup:
-    """Resolve and check everything, the cheapest checks first, so that a run that cannot succeed fails early."""
+def prepare(
+    kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Progress, *, labelled: bool = True
+) -> CrossValidationSetup:
+    """Resolve and check everything, the cheapest checks first, so that a run that cannot succeed fails early.
+
+    ``labelled=False``: the images may be of a single class, because a segmentation uses the folds.
+    """
     device = resolve_device(config.device, config.precision)
     vit = config.model.vit.model_dump(exclude_none=True)
     spec = find_model(config.model.name, vit, config.model.frozen_features)
@@ -187,7 +192,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
             f"--unit {config.units.unit} needs folds that keep a {config.units.unit} whole, and --split-by image does "
             "not. Leave out one of the two."
         )
-    folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids)
+    folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids, labelled=labelled)
     who = f"The network of --weights {config.model.weights}"
     seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))
     in_test = [rows_of_split(folds, rows, "test", fold) for fold in range(int(folds.fold.nunique()))]
@@ -312,6 +317,13 @@ def _refuse_tests_on_seen(
 
 def run_record(job: CrossValidationSetup, command: str) -> RunRecord:
     """Return the content of ``run.json`` before the training begins."""
+    data, sections = run_sections(job)
+    out = default_out(job.kind, job.config)
+    return new_record(job.kind, out, job.config, job.device, command, data, **sections)
+
+
+def run_sections(job: CrossValidationSetup) -> tuple[Data, dict[str, Record | None]]:
+    """Return the images, and the entries for folds, network and teachers, of ``run.json``."""
     rows = job.manifest.usable
     kinds = rows.group_id.str.partition(":")[0].value_counts()
     data = Data(
@@ -341,6 +353,4 @@ def run_record(job: CrossValidationSetup, command: str) -> RunRecord:
         leaking_groups=len(leaking_groups(job.folds, rows)),
     )
     model = model_record(job.spec, job.n_parameters, job.tuned, job.weights, job.loaded)
-    out = default_out(job.kind, job.config)
-    sections = {"folds": folds, "model": model, "learnt_from": learnt_from_record(job.teachers)}
-    return new_record(job.kind, out, job.config, job.device, command, data, **sections)
+    return data, {"folds": folds, "model": model, "learnt_from": learnt_from_record(job.teachers)}

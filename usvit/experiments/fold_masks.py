@@ -15,10 +15,9 @@ from usvit.data.datasets import decode_unchanged, mask_names
 from usvit.data.io import read_masks
 from usvit.data.loading import eval_batches
 from usvit.errors import UsvitError
-from usvit.estimate import Estimate
+from usvit.evaluation import mask_estimates, mask_values
 from usvit.experiments.cross_validation_setup import CrossValidationSetup
 from usvit.experiments.fold_training import TrainedFold
-from usvit.metrics.clustered_mean import clustered_mean
 from usvit.metrics.overlap import mask_agreement
 
 MASKS, MASK_FIGURES = "masks.csv", "mask_figures.csv"
@@ -79,24 +78,15 @@ def pooled_masks(files: Sequence[Path]) -> pd.DataFrame:
 
 
 def mask_figures(table: pd.DataFrame) -> pd.DataFrame:
-    """Average the figures of the images, with intervals that count groups (``clustered_mean``).
-
-    Dice and IoU are means over images with a lesion; HD95 over those for which a lesion was also predicted;
-    ``missed`` is the share of images with a lesion for which none was predicted, and ``false_alarm`` the share of
-    images with an empty mask for which one was.
+    """Average the figures of the images, with intervals that count groups (``usvit.evaluation.mask_estimates``).
 
     Returns:
         Columns ``figure``, ``value``, ``low``, ``high``, ``n_images``, ``n_groups``.
     """
-    lesion, predicted = table.lesion_pixels > 0, table.predicted_pixels > 0
-    columns = {name: table[name].astype(float) for name in ("dice", "iou", "hd95", "pixel_accuracy")}
-    columns |= {"missed": (~predicted)[lesion].astype(float), "false_alarm": predicted[~lesion].astype(float)}
-    lines = []
-    for name, values in columns.items():
-        known = values.dropna()
-        groups = table.group_id[known.index].astype(str)
-        found: Estimate = clustered_mean(known.to_numpy(), groups.to_numpy())
+    values, lines = mask_values(table), []
+    for name, found in mask_estimates(table).items():
         low, high = found.ci95 or (None, None)
+        groups = table.group_id[values[name].index].astype(str).nunique()
         line = {"figure": name, "value": found.value, "low": low, "high": high}
-        lines.append({**line, "n_images": len(known), "n_groups": groups.nunique()})
+        lines.append({**line, "n_images": len(values[name]), "n_groups": groups})
     return pd.DataFrame(lines)

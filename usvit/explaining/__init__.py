@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .cases import open_source as open_source
     from .explanation import explain as explain
     from .output import Explanation as Explanation
+    from .output import file_name as file_name
     from .saliency import grad_cam as grad_cam
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -1,10 +1,17 @@
-"""Agreement of a predicted lesion mask with the true one, for one image."""
+"""Agreement of a predicted mask with the true one: a lesion of one image, and the classes of all pixels of many."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import binary_erosion, distance_transform_edt
+
+from usvit.estimate import Estimate
+from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
+from usvit.metrics.checks import group_codes
+from usvit.metrics.intervals import undefined, with_interval
+from usvit.metrics.support import support_of
 
 Mask = NDArray[np.bool_]
 
@@ -58,3 +65,69 @@ def _directed(one: Mask, other: Mask) -> float:
 def _edge(mask: Mask) -> Mask:
     edge: Mask = mask & ~binary_erosion(mask)
     return edge
+
+
+Counts = NDArray[np.int64]
+
+
+def class_pixels(predicted: NDArray[np.uint8], true: NDArray[np.uint8], n_classes: int) -> Counts:
+    """Count the pixels of each class in one image.
+
+    Args:
+        predicted: (H, W) class of each pixel, below K.
+        true: (H, W) class of each pixel; pixels of K or more do not count.
+        n_classes: K.
+
+    Returns:
+        (3, K): pixels of the class in both, in the prediction and in the truth.
+    """
+    known = true < n_classes
+    found, wanted = predicted[known], true[known]
+    same = wanted[found == wanted]
+    return np.stack([np.bincount(one, minlength=n_classes) for one in (same, found, wanted)]).astype(np.int64)
+
+
+def class_figures(counts: Counts, group: Sequence[object]) -> tuple[dict[str, Estimate], NDArray[np.float64]]:
+    """Compute the figures of semantic segmentation over all pixels of n images.
+
+    Args:
+        counts: (n, 3, K) of ``class_pixels``.
+        group: (n,) patient, or cluster of near-duplicates, of each image.
+
+    Returns:
+        ``miou``, the mean over classes of intersection over union, ``pixel_accuracy`` and ``mean_class_accuracy``, each
+        with a bootstrap over groups; classes that no image shows or predicts are left out. And (K, 3): intersection
+        over union, accuracy and Dice coefficient of each class, NaN if it does not occur.
+    """
+    code, n_groups = group_codes(np.asarray(group, dtype=str), len(counts))
+    sums = np.zeros((n_groups, *counts.shape[1:]))
+    np.add.at(sums, code, counts)
+
+    def figures(drawn: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        both, found, true = np.moveaxis(np.tensordot(drawn, sums, axes=1), 1, 0)
+        return {
+            "miou": _mean_ratio(both, found + true - both),
+            "pixel_accuracy": both.sum(1) / true.sum(1),
+            "mean_class_accuracy": _mean_ratio(both, true),
+        }
+
+    estimates = {}
+    for name, one in cluster_bootstrap(figures, n_groups).items():
+        if np.isnan(one.value):
+            estimates[name] = undefined("no pixel counts", n_groups)
+            continue
+        method = f"cluster bootstrap, {one.method}, {N_RESAMPLES} resamples"
+        support = support_of(code)
+        estimates[name] = with_interval(
+            one.value, one.ci95, method=method, n_groups=n_groups, reason=one.reason, support=support
+        )
+    both, found, true = counts.sum(0).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return estimates, np.stack([both / (found + true - both), both / true, 2 * both / (found + true)], axis=1)
+
+
+def _mean_ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean over the last axis of the ratios that are defined."""
+    there = below > 0
+    ratios = np.divide(above, below, out=np.zeros_like(above), where=there)
+    return np.asarray(ratios.sum(-1) / there.sum(-1))

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from .lora import add_lora as add_lora
     from .lora import lora_state as lora_state
     from .mask_head import WithMaskHead as WithMaskHead
+    from .mask_head import feature_maps as feature_maps
+    from .mask_head import last_of_each_size as last_of_each_size
     from .mask_head import mask_loss as mask_loss
     from .mlp_head import give_mlp_head as give_mlp_head
     from .ood import MAX_BYTES as MAX_BYTES

@@ -81,19 +81,13 @@ def mask_loss(logits: Tensor, lesions: Tensor) -> Tensor:
 
 def _levels(network: nn.Module, image_size: int, name: str) -> tuple[list[int], list[int]]:
     """Return the indices and channels of the last feature map of each size, of those that are coarse enough."""
-    if "output_fmt" not in _parameters(network, "forward_intermediates") or not hasattr(network, "forward_head"):
+    maps = feature_maps(network, image_size)
+    if maps is None or not hasattr(network, "forward_head"):
         raise UsvitError(
             f"loss.mask_weight trains a decoder on feature maps, and the model {name} does not expose any. Set "
             "loss.mask_weight to 0, or choose another model, such as usvit_small, resnet50 or timm:convnext_atto."
         )
-    mode, probe = network.training, next(network.parameters())
-    network.eval()
-    with torch.no_grad():
-        blank = torch.zeros(1, 3, image_size, image_size, device=probe.device)
-        maps = network.forward_intermediates(blank, intermediates_only=True)  # type: ignore[operator]
-    network.train(mode)
-    last_of = {one.shape[-1]: index for index, one in enumerate(maps) if one.shape[-1] * _FINEST_STRIDE <= image_size}
-    levels = sorted(last_of.values())
+    levels = last_of_each_size(maps, image_size // _FINEST_STRIDE)
     if not levels:
         raise UsvitError(
             f"loss.mask_weight needs feature maps of a stride of at least {_FINEST_STRIDE}, which the model {name} "
@@ -102,6 +96,27 @@ def _levels(network: nn.Module, image_size: int, name: str) -> tuple[list[int], 
     return levels, [maps[level].shape[1] for level in levels]
 
 
-def _parameters(network: nn.Module, method: str) -> tuple[str, ...]:
-    found = getattr(network, method, None)
-    return () if found is None else tuple(inspect.signature(found).parameters)
+def feature_maps(network: nn.Module, image_size: int) -> list[Tensor] | None:
+    """Return all feature maps (B, C_i, h_i, w_i) of a black image; None if the network does not expose any.
+
+    Args:
+        network: A network with timm's ``forward_intermediates``. Its mode is kept.
+        image_size: Side of the input in pixels.
+    """
+    method = getattr(network, "forward_intermediates", None)
+    if method is None or not {"output_fmt", "options"} & set(inspect.signature(method).parameters):
+        return None
+    mode, probe = network.training, next(network.parameters())
+    network.eval()
+    with torch.no_grad():
+        blank = torch.zeros(1, 3, image_size, image_size, device=probe.device)
+        maps: list[Tensor] = method(blank, intermediates_only=True)
+    network.train(mode)
+    return maps
+
+
+def last_of_each_size(maps: list[Tensor], largest: int) -> list[int]:
+    """Return the indices of the last feature map of each size, finest first, of those with at most ``largest`` cells
+    along a side.
+    """
+    return sorted({one.shape[-1]: index for index, one in enumerate(maps) if one.shape[-1] <= largest}.values())

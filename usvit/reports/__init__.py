@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .sections.training import repeat_section as repeat_section
     from .sections.training import state_notes as state_notes
     from .sections.training import training_section as training_section
+    from .thumbnails import jpeg_uri as jpeg_uri
     from .thumbnails import may_show as may_show
     from .writer import Written as Written
     from .writer import report as report

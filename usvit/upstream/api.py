@@ -166,8 +166,8 @@ def transfer(
     Strengths of regularisation and cells are chosen on validation images; the test images are used once.
 
     Args:
-        how: ``fewshot``, ``linear``, ``knn``, ``retrieval`` or ``text`` (on frozen features), or ``finetune``.
-            Default: as the recipe says, otherwise ``fewshot``.
+        how: ``fewshot``, ``linear``, ``knn``, ``retrieval`` or ``text`` (on frozen features), ``segment`` (a head for
+            the class of each pixel, in folds), or ``finetune``. Default: as the recipe says, otherwise ``fewshot``.
         weights: A run of ``pretrain``, ``hub``, ``hub:UPSTREAM``, ``scratch`` or a file; or several of them, of which
             one is chosen by upstream validation and by adapting all.
         settings: See ``TransferArguments``.
@@ -217,9 +217,9 @@ def transfer(
 
         base = own_images(several[0])
     config = build(TransferConfig, base, given, over)
-    from usvit.upstream.transfer_learning.experiment import Transfer, UpstreamSelection
+    from usvit.upstream.transfer_learning.factory import transfer_of
 
-    experiment = (UpstreamSelection if config.upstream else Transfer)(
+    experiment = transfer_of(
         config,
         model_named=wanted is not None,
         roots=roots_from(data_root),

@@ -52,7 +52,7 @@ PLUGIN = Plugin(
             has_predictions=False,
         ),
         "transfer": RunKind(
-            "usvit.upstream.transfer_learning.experiment:transfer_of",
+            "usvit.upstream.transfer_learning.factory:transfer_of",
             of_folds=False,
             figures="transfer.json and results.csv",
         ),

@@ -29,6 +29,7 @@ SAMPLE = (
     "dosovitskiy2021_figure9",
     "steiner2022_table6",
     "touvron2022_thesis_table4_4",
+    "touvron2022_thesis_table6_12",
     "touvron2022_three_things_table2",
 )
 """Studies that are run at the tiny scale in the tests; ``usvit study all --scale tiny`` runs all of them."""

@@ -300,7 +300,7 @@ def _own_images(card: DataCard, records: list[ImageRecord]) -> str:
     """Describe the user's own images as they were understood, so that a wrong guess is seen before they are used."""
     classes = ", ".join(f"{name} {n}" for name, n in sorted(Counter(record.label for record in records).items()))
     known = [record.patient_id for record in records if record.patient_id]
-    by = "folders" if card.reader == "folder" else "table"
+    by = "folders" if card.reader in ("folder", "masks") else "table"
     patients = (
         f"{len(set(known))} patients, by the {by}" if known else "no patients, so only near-duplicates stay together"
     )

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .bad_image import refusing as refusing
     from .decoding import decode as decode
     from .decoding import read_image as read_image
+    from .decoding import read_indices as read_indices
     from .decoding import read_masks as read_masks
     from .dicom.dicom_file import DicomFile as DicomFile
     from .dicom.dicom_file import read_dicom_frame as read_dicom_frame

@@ -90,3 +90,18 @@ def read_masks(paths: list[Path], shape: tuple[int, int]) -> NDArray[np.bool_]:
             raise BadImage(path, f"the mask is {size_text(mask.shape)} pixels but its image is {size_text(shape)}")
         joined |= mask
     return joined
+
+
+def read_indices(path: Path) -> UInt8:
+    """Decode a mask whose grey values are numbers of classes.
+
+    Returns:
+        (H, W) uint8.
+
+    Raises:
+        BadImage: The file cannot be decoded (``decode``), or is coloured.
+    """
+    pixels = read_image(path)
+    if (pixels != pixels[:, :, :1]).any():
+        raise BadImage(path, "a mask of class numbers must be grey with 8 bits, and this one is coloured")
+    return pixels[:, :, 0]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .pixel_store import Store as Store
     from .pixel_store import UnitsOfRows as UnitsOfRows
     from .pixel_store import eval_batches as eval_batches
+    from .pixel_store import pixel_array as pixel_array
     from .prefetch import copied_ahead as copied_ahead
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -35,6 +35,8 @@ def make_folds(
     split: SplitConfig,
     seed: int,
     own_ids: OwnIds | None = None,
+    *,
+    labelled: bool = True,
 ) -> pd.DataFrame:
     """Make the folds that the settings name: from a file, official, by data set or device, or drawn.
 
@@ -44,6 +46,7 @@ def make_folds(
         split: the settings.
         seed: seed of drawn folds.
         own_ids: own image ids of private data sets, which a file of folds may use.
+        labelled: refuse images of a single class; False if nothing is classified.
 
     Returns:
         Table with ``COLUMNS``, every image once per fold, where ``part`` is train, val or test; and with ``_REPEAT`` if
@@ -73,6 +76,8 @@ def make_folds(
             )
         _require_numbers(folds.fold, f"The folds of {split.file}")
         return folds
+    if labelled and table.label.nunique() < 2:
+        raise UsvitError(f"All images are of the class '{table.label.iloc[0]}': there is nothing to classify.")
     if kind == "train":
         if split.scheme not in ("auto", "drawn"):
             raise UsvitError(f"split.scheme={split.scheme} needs several folds: use 'usvit cv'.")
@@ -337,8 +342,6 @@ def _fold_rows(table: pd.DataFrame, fold: int, part: NDArray[np.object_]) -> pd.
 
 def _require_groups(table: pd.DataFrame, needed: int, purpose: str) -> None:
     per_class = table.groupby("label").group_id.nunique()
-    if len(per_class) < 2:
-        raise UsvitError(f"All images are of the class '{per_class.index[0]}': there is nothing to classify.")
     if per_class.min() < needed:
         label = per_class.idxmin()
         raise UsvitError(

@@ -48,6 +48,12 @@ class View:
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         return np.asarray(cv2.warpAffine(image, self.matrix(size), (size, size), flags=flags), dtype=np.uint8)
 
+    def labels_of(self, labels: UInt8, outside: int = 0) -> UInt8:
+        """Return the labels, (S, S), in the window by the nearest pixel; they are ``outside`` beyond the image."""
+        size, flags = len(labels), cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP
+        turned = cv2.warpAffine(labels, self.matrix(size), (size, size), flags=flags, borderValue=outside)
+        return np.asarray(turned, dtype=np.uint8)
+
     def matrix(self, size: int) -> NDArray[np.float64]:
         """Return the (2, 3) matrix from a pixel (x, y, 1) of the window to one of an image of ``size`` pixels."""
         middle = np.full(2, (size - 1) / 2)

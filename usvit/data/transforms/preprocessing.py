@@ -64,6 +64,20 @@ class Preprocessing:
         """Crop and resize a mask, (H, W) bool, as ``resized`` does; return (image_size, image_size) bool."""
         return self._fitted(Image.fromarray(cropped(mask, tissue, self.crop).astype(np.uint8) * 255)) > 127
 
+    def resized_labels(self, labels: UInt8, tissue: Box | None = None, outside: int = 0) -> UInt8:
+        """Crop and resize labels, (H, W) uint8, as ``resized`` does, by the nearest pixel.
+
+        Args:
+            labels: (H, W) uint8.
+            tissue: As for ``resized``.
+            outside: Label of the borders that ``pad`` adds.
+
+        Returns:
+            (image_size, image_size) uint8.
+        """
+        picture = Image.fromarray(cropped(labels, tissue, self.crop))
+        return self._fitted(picture, Image.Resampling.NEAREST, outside)
+
     def restored(
         self, values: NDArray[np.float32], shape: tuple[int, int], tissue: Box | None = None
     ) -> NDArray[np.float32]:
@@ -89,11 +103,13 @@ class Preprocessing:
         frame[rows, columns] = np.asarray(picture)
         return frame
 
-    def _fitted(self, picture: Image.Image) -> UInt8:
+    def _fitted(
+        self, picture: Image.Image, method: Image.Resampling = Image.Resampling.BICUBIC, color: int = 0
+    ) -> UInt8:
         size = (self.image_size, self.image_size)
         if self.resize == "pad":
-            return np.asarray(ImageOps.pad(picture, size, Image.Resampling.BICUBIC, color=0))  # black in any mode
-        return np.asarray(picture.resize(size, Image.Resampling.BICUBIC))
+            return np.asarray(ImageOps.pad(picture, size, method, color=color))  # 0 is black in any mode
+        return np.asarray(picture.resize(size, method))
 
     def normalised(self, batch: "torch.Tensor") -> "torch.Tensor":
         """Normalise a batch: (B, S, S, 3) uint8 to (B, 3, S, S) float32 on the same device."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 HowOption = Annotated[
     str | None,
     typer.Option(
-        help="fewshot, linear, knn, retrieval or text on frozen features; or finetune. (default: the recipe's, else "
-        "fewshot)",
+        help="fewshot, linear, knn, retrieval or text on frozen features; segment; or finetune. (default: the "
+        "recipe's, else fewshot)",
         metavar="HOW",
     ),
 ]

@@ -8,9 +8,10 @@ from usvit.config.fields import Option, TextOrPath
 from usvit.config.sections import Section
 from usvit.plain_data import Settings
 from usvit.upstream.config.pretrain import PretrainConfig, SourceConfig
+from usvit.upstream.config.segment import SegmentConfig
 from usvit.upstream.config.text import TextConfig
 
-How = Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "text", "finetune"]
+How = Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "text", "segment", "finetune"]
 VALIDATED = ("fewshot", "linear", "finetune")
 """Methods that choose between settings on validation images."""
 Positive = Annotated[float, Field(gt=0)]
@@ -45,7 +46,8 @@ class TransferConfig(PretrainConfig):
     (logistic regression), ``knn``, ``retrieval`` (``knn`` with the embedding of a Grafit run; with ``source.coarse``,
     from coarse classes to fine ones), ``clusters`` (k-means, whose clusters are written as labels for
     ``source.labels``: ClusterFit), ``separability`` (of random halves of the classes), or ``text`` (a text tower is
-    trained against the features: LiT). Otherwise ``finetune``, which trains the layers that ``model.tune`` selects."""
+    trained against the features: LiT). ``segment`` trains a head for the class of each pixel in the folds of a data
+    card with masks. Otherwise ``finetune``, which trains the layers that ``model.tune`` selects."""
     source: TransferSourceConfig = TransferSourceConfig()
     test: str | None = "test"
     """Split of the source that is tested, once; for ``data``, the test split of a hold-out (``split``). null, for
@@ -88,12 +90,36 @@ class TransferConfig(PretrainConfig):
     features), as in Figures 2.1 and 2.5 to 2.9 of the thesis."""
     text: TextConfig = TextConfig()
     """``text``: the texts and the text tower."""
+    segment: SegmentConfig = SegmentConfig()
+    """``segment``: the head and the classes of pixels."""
     leaks: Literal["refuse", "drop"] = "refuse"
     """Treatment of test images that are pixel-identical to training images, or to images that the initial weights were
     trained on: ``refuse`` stops with an error; ``drop`` removes them from the test and reports their number."""
     allow_contaminated: bool = False
     """Test on data sets that a foundation model behind the initial weights was pre-trained on, by its published list.
     ``false`` refuses them; ``true`` tests them, and every record and page says so."""
+
+    @model_validator(mode="after")
+    def _can_be_segmented(self) -> "TransferConfig":
+        if self.how != "segment":
+            return self
+        settings, batch = self.segment, self.train.micro_batch or self.train.batch_size
+        for key, value, wrong, wanted in (
+            (
+                "source.name",
+                self.source.name,
+                self.source.name != "data",
+                "data, and name --dataset",
+            ),
+            ("model.tune", self.model.tune, self.model.tune not in ("full", "head"), "full or head"),
+            ("upstream", list(self.upstream), bool(self.upstream), "[]: one network is trained at a time"),
+            ("leaks", self.leaks, self.leaks == "drop", "refuse"),
+            ("segment.peer", settings.peer, settings.peer == settings.head, "another head than segment.head"),
+            ("train.batch_size", batch, "upernet" in (settings.head, settings.peer) and batch < 2, "2 or more"),
+        ):
+            if wrong:
+                raise ValueError(f"segment does not work with {key}={value}: set {key} to {wanted}")
+        return self
 
     @model_validator(mode="after")
     def _can_be_done(self) -> "TransferConfig":

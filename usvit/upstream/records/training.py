@@ -10,6 +10,7 @@ from usvit.records.compare import McNemar
 from usvit.records.model import TUNE
 from usvit.records.seen_images import ContaminationRecord
 from usvit.records.weights_origin import WeightsRecord
+from usvit.upstream.records.segment import SegmentationRecord
 
 
 class KeptWeights(Record):
@@ -196,7 +197,7 @@ class TransferRecord(FileRecord):
     """Evaluation of upstream weights on other images."""
 
     KIND: ClassVar[str] = "transfer"
-    how: Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "text", "finetune"]
+    how: Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "text", "segment", "finetune"]
     images: TransferImages
     dropped: Dropped
     model: Name
@@ -213,6 +214,7 @@ class TransferRecord(FileRecord):
     predictions_missing: Text | None = key("Reason why there is no predictions.csv.")
     recommended: Recommended | None = key("Choice among upstream networks; null for a single one.")
     text: TextTuning | None = optional("Only for ``text``.")
+    segment: SegmentationRecord | None = optional("Only for ``segment``; the lines of 'summary' are its heads.")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
         "Tested data sets that a foundation model behind the weights was pre-trained on (--allow-contaminated).",
         minItems=1,

@@ -1,7 +1,7 @@
 """The page of a run of ``usvit pretrain`` or ``usvit transfer``."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from usvit.reports import (
     training_section,
 )
 from usvit.upstream.records.training import PretrainRecord, Recommended, TextTuning, TransferRecord
+from usvit.upstream.reports.segment_sections import segment_blocks, segment_pictures
 from usvit.upstream.reports.transfer_figures import tried_plot
 from usvit.wording import capitalized, listed, plural
 
@@ -50,6 +51,8 @@ class _UpstreamContent:
     """Transfer only: validation accuracy of the settings that were tried."""
     cells: tuple[tuple[str, float | None, bool], ...] = ()
     """Fine-tuning over a sweep only: name, validation accuracy and choice of each cell."""
+    pictures: tuple[doc.Block, ...] = ()
+    """Segmentation only: its curve and cases."""
 
 
 def report_upstream(run_dir: Path) -> None:
@@ -76,7 +79,10 @@ def write_upstream_report(run_dir: Path) -> Path:
             document = _pretraining(record, pretrained, _content(run_dir, record, pretraining=True))
         else:
             transferred = load_record(run_dir / "transfer.json", TransferRecord)
-            document = transfer_document(record, transferred, _content(run_dir, record, pretraining=False))
+            content = _content(run_dir, record, pretraining=False)
+            if transferred.segment is not None:
+                content = replace(content, pictures=tuple(segment_pictures(run_dir, transferred.segment)))
+            document = transfer_document(record, transferred, content)
         page = doc.html_page(document)
     path = run_dir / "report.html"
     write_text(path, page)
@@ -254,7 +260,8 @@ def transfer_document(
     """
     shown = content or _UpstreamContent()
     draws = any(line.first_draw for line in result.summary)
-    results: list[doc.Block] = [_summary(result, draws=draws)]
+    segmented = [] if result.segment is None else [*segment_blocks(result.segment), *shown.pictures]
+    results: list[doc.Block] = segmented or [_summary(result, draws=draws)]
     if result.weights.source == "scratch":
         results.insert(
             0, doc.Note("The initial weights are random (scratch). Pass pre-trained weights with --weights.")
@@ -271,7 +278,8 @@ def transfer_document(
     results += [*_coarse(result), *([] if result.text is None else _text(result.text))]
     if result.recommended:
         results.append(_recommended(result.recommended))
-    results.append(_tried(record, result, content, draws=draws))
+    if result.segment is None:
+        results.append(_tried(record, result, content, draws=draws))
     results += _lineage(shown)
     sections = [doc.DocumentSection("Results", results, "results"), _transfer_images(result)]
     weights = result.weights
@@ -281,10 +289,15 @@ def transfer_document(
     lead = (
         f"The network {result.model} with {began} was evaluated on {result.images.source}: "
         f"{len(result.images.classes)} classes, at {result.image_size} px. "
-        f"{f'Tuned: {result.tune}.' if result.how == 'finetune' else 'Its features were frozen.'} The test images were "
-        "used once, after all choices had been made."
+        f"{_trained(result)} The test images were used once, after all choices had been made."
     )
     return _document(record, shown, f"Transfer: {result.how}", lead, sections, "transfer.json and results.csv")
+
+
+def _trained(result: TransferRecord) -> str:
+    if result.how == "segment" and result.tune == "full":
+        return "It was trained together with the head."
+    return f"Tuned: {result.tune}." if result.how == "finetune" else "Its features were frozen."
 
 
 def _coarse(result: TransferRecord) -> Iterator[doc.Paragraph]:

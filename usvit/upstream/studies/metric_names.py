@@ -42,8 +42,11 @@ OF_TRANSFER = {
     "val_accuracy": "accuracy on validation images",
     "image_to_text": "recall of the own text",
     "text_to_image": "recall of the own image",
+    "miou": "mean IoU",
+    "dice": "Dice coefficient",
+    "hd95": "95 % Hausdorff distance (pixels)",
 }
-"""``image_to_text.1`` is the recall at 1 of a transfer ``text``."""
+"""``image_to_text.1`` is the recall at 1 of a transfer ``text``; the last three are of ``segment``."""
 OF_TEST = {
     "accuracy": "top-1 accuracy",
     "top5": "top-5 accuracy",

@@ -168,6 +168,9 @@ def _of_transfer(result: TransferRecord, name: str) -> Estimate | None:
         asked = result.text.recall if result.text else []
         found = next((one.recall for one in asked if (one.query, str(one.k)) == (RECALL[head], part or "1")), None)
         return None if found is None else Estimate(value=found.value, ci95=found.ci95, method=found.method)
+    if head in ("miou", "dice", "hd95"):
+        measured: Estimate | None = None if result.segment is None else getattr(result.segment.heads[0], head)
+        return measured
     wanted = line_of(part)
     lines = [line for line in result.summary if not part or line.name == wanted]
     if not lines:

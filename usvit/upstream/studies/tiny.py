@@ -60,6 +60,7 @@ _LOCAL_CROPS = 2
 MAX_CELLS = 2
 """Number of cells of a sweep that are trained."""
 OPTIM: Settings = {"warmup_steps": 1, "warmup_epochs": None}
+SEGMENT: Settings = {"width": 8, "table": None, "test": None}
 TEXT: Settings = {"width": 16, "depth": 1, "heads": 2, "steps": STEPS, "pairs": None, "prompts": {}}
 PRETRAIN: Settings = {
     "distill": {"weights": "scratch", "image_size": None},
@@ -108,9 +109,12 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
     source = made.source
     train: Settings = {"steps": STEPS, "batch_size": BATCH, "micro_batch": None}
     if isinstance(config, TransferConfig):
+        segmented = made.how == "segment"
         images |= {"split": "train", "val": None, "val_share": 0.25, "limit": None}
         if made.how == "fewshot":  # enough images for every number of shots
             images["size"] = 2 * images["classes"] * max(made.shots)
+        if made.how == "segment":  # the generated images that have masks
+            images = {"name": "data"}
         if made.how == "text":  # the generated images that have texts
             images["name"] = "phantom"
         return {
@@ -123,6 +127,7 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
             "draws": 2,
             "k": [2, 3],
             "text": TEXT,
+            **({"segment": SEGMENT, "data": {"dataset": "phantom"}, "split": {"folds": 3}} if segmented else {}),
         }
     images |= {"split": "train", "val": "val" if source.val or source.val_share else None, "limit": None}
     images["val_share"] = 0.0

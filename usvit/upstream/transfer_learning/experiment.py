@@ -231,13 +231,3 @@ def _fold(summary: Sequence[TransferRow]) -> FoldResultRecord:
 
 def _name_of(choice: str) -> str:
     return "".join(char if char.isalnum() or char in "._-" else "-" for char in choice.rstrip("/").rsplit("/", 1)[-1])
-
-
-def transfer_of(config: TransferConfig, **arguments: Any) -> Transfer | UpstreamSelection:
-    """Create a transfer, or a choice among several upstream weights, whose network is that of the weights.
-
-    Args:
-        config: The complete configuration.
-        **arguments: Those of ``Experiment``.
-    """
-    return (UpstreamSelection if config.upstream else Transfer)(config, model_named=False, **arguments)

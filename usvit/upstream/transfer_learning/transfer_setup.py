@@ -115,7 +115,7 @@ def default_out(config: TransferConfig) -> Path:
     return in_runs("transfer", config.how, images, model, origin, recipe, cell, f"seed{config.seed}")
 
 
-def _with_model_of(config: TransferConfig, choice: str, *, named: bool) -> TransferConfig:
+def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> TransferConfig:
     """Complete the configuration from the metadata of weights that usvit trained.
 
     The metadata names the network, its parts (``model.vit``) and, if no setting does, the size of its input. The
@@ -162,7 +162,7 @@ def prepare(
     splits = open_splits(config, roots, progress)
     setups = []
     for choice in config.upstream or (config.model.weights,):
-        one = _with_model_of(config.model_copy(update={"upstream": ()}), choice, named=model_named)
+        one = with_model_of(config.model_copy(update={"upstream": ()}), choice, named=model_named)
         setups.append(_prepare_one(one, splits))
         if config.upstream and setups[-1].weights.path is not None:  # do not keep many networks in memory
             setups[-1] = replace(setups[-1], weights=replace(setups[-1].weights, content=None))

@@ -70,6 +70,7 @@ READERS = {
     "busis": "busis",
     "phantom": "phantom",
     "folder": "folder",
+    "masks": "masks",
     "table": "table",
     "dicom": "dicom",
 }
