@@ -197,8 +197,9 @@ def _complaints() -> Iterator[list[bytes]]:
     """Collect what FFmpeg writes to the standard error stream, its only sign that a frame was concealed or repaired."""
     found: list[bytes] = []
     reading, writing = os.pipe()
-    for end in (reading, writing):
-        os.set_blocking(end, False)  # a full pipe drops the rest
+    if hasattr(os, "set_blocking"):  # on Windows from Python 3.12
+        for end in (reading, writing):
+            os.set_blocking(end, False)  # a full pipe drops the rest
     kept = os.dup(2)
     os.dup2(writing, 2)
     try:
