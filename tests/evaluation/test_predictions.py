@@ -7,8 +7,17 @@ from hypothesis import strategies as st
 from tests.evaluation.contents import summarise
 from usvit.config.evaluation import Columns
 from usvit.errors import UsvitError
+from usvit.evaluation import predictions
 from usvit.evaluation.foreign_tables import as_predictions
-from usvit.evaluation.predictions import COLUMNS, check_complete, classes_of, predictions_table, read_predictions
+from usvit.evaluation.predictions import (
+    COLUMNS,
+    check_complete,
+    check_predictions,
+    checked_once,
+    classes_of,
+    predictions_table,
+    read_predictions,
+)
 from usvit.files import csv_text, write_csv
 
 
@@ -269,3 +278,17 @@ def test_a_side_that_is_not_known_is_refused_with_the_known_words():
 def test_a_lesion_of_two_patients_in_a_foreign_table_is_refused():
     with pytest.raises(UsvitError, match=r"t.csv: the images 'row 1' and 'row 3' belong to one lesion"):
         foreign(Herd=["1", "", "1"], Seite=["", "", ""], Unters=["", "", ""])
+
+
+def test_where_nothing_changes_a_table_is_checked_once_and_a_bad_one_refused(monkeypatch):
+    good = predictions_table(manifest_rows(["a"], ["x"]), np.zeros((1, 2)), classes=["x", "y"], fold=0, part="test")
+    bad, seen = good.assign(prob_x=2.0), []
+    check = predictions.check_units
+    monkeypatch.setattr(predictions, "check_units", lambda table, source: (seen.append(source), check(table, source)))
+    with checked_once():
+        for name in "123":
+            check_predictions(good, name)
+            with pytest.raises(UsvitError, match="outside 0 to 1"):
+                check_predictions(bad, name)
+    check_predictions(good, "after")
+    assert seen == ["1", "after"]
