@@ -210,7 +210,8 @@ def test_a_stratum_too_small_for_the_folds_costs_no_part_its_class():
 
 def test_one_class_is_nothing_to_classify():
     with pytest.raises(UsvitError, match="All images are of the class 'benign'"):
-        cross_validation(manifest([1] * 10, ["benign"] * 10), FIVE, 0)
+        make_folds("cv", one := manifest([1] * 10, ["benign"] * 10), FIVE, 0)
+    assert len(make_folds("cv", one, FIVE, 0, labelled=False)) == 50
 
 
 def test_as_many_groups_as_folds_are_enough():
