@@ -121,7 +121,7 @@ def make(
     tmp_path: Path, item: ScoringItem, table: list[dict], wanted=KINDS, *, out: str = "out", saliency=None, **more
 ):
     """``write_products`` of one item, as if it had just been scored; (folder, products)."""
-    n_failed, lesion = more.pop("n_failed", 0), more.pop("lesion", np.ones((32, 32), np.float32))
+    n_failed, lesion = more.pop("n_failed", 0), more.pop("lesion", np.zeros((32, 32), np.float32))
     maps = NetworkMaps(saliency or {}, {one["frame"]: lesion for one in table})
     folder = tmp_path / out
     return folder, write_products(order(tmp_path, folder, wanted, **more), item, scored(item, table), maps, n_failed)

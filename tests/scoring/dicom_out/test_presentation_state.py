@@ -64,6 +64,21 @@ def test_the_region_and_the_scores_stand_over_the_image_they_belong_to(tmp_path)
     assert (data.PresentationCreationDate, data.PresentationCreationTime) == ("20261121", "203015")
 
 
+def test_the_lesion_that_the_networks_mark_is_outlined_on_its_frame(tmp_path):
+    """The tissue is 80 x 64 px at (24, 16), and 32 x 26 px with three rows above it for the networks."""
+    marked = np.zeros((32, 32), np.float32)
+    marked[11:24, 8:24] = 1
+    item = cut_source(tmp_path, 2)
+    data = pydicom.dcmread(written(tmp_path, item, 2, keep_ids=True, lesion=marked))
+    for annotation in data.GraphicAnnotationSequence:
+        _, lesion = annotation.GraphicObjectSequence
+        x, y = np.reshape(lesion.GraphicData, (-1, 2)).T
+        assert (x[0], y[0]) == (x[-1], y[-1])
+        assert [x.min(), x.max()] == pytest.approx([24 + 8 * 2.5, 24 + 24 * 2.5], abs=2)
+        assert [y.min(), y.max()] == pytest.approx([16 + 8 * 64 / 26, 16 + 21 * 64 / 26], abs=2)
+    assert iod_errors(tmp_path / "out" / "dicom" / f"{ID}-gsps.dcm") == []
+
+
 def test_the_frames_of_a_loop_have_their_own_words(tmp_path):
     item = cut_source(tmp_path, 6)
     data = pydicom.dcmread(written(tmp_path, item, 6, most=2, keep_ids=True))

@@ -88,10 +88,14 @@ def saliency_of(trained: "TrainedModel", pixels: UInt8) -> Saliency:
     return scaled(np.asarray(large.detach().cpu().numpy()))
 
 
+def without_mask(trained: Sequence["TrainedModel"]) -> list[str]:
+    """Return the names of networks that predict no mask of the lesion."""
+    return sorted({one.spec.name for one in trained if not getattr(one.model, "predicts_mask", False)})
+
+
 def check_masks(trained: Sequence["TrainedModel"]) -> None:
     """Raise UsvitError if a network predicts no mask of the lesion."""
-    without = sorted({one.spec.name for one in trained if not getattr(one.model, "predicts_mask", False)})
-    if without:
+    if without := without_mask(trained):
         raise UsvitError(
             f"--seg writes the mask of the lesion that a network predicts, and {listed(without)} predicts none. Score "
             "with a model of usvit_small, or one that was trained with model.lesion=true (such as --recipe "

@@ -1,4 +1,4 @@
-"""DICOM presentation states: the tissue region, the scores and the decision, drawn by the viewer over the source image.
+"""DICOM presentation states: tissue region, lesion, scores and decision, drawn by the viewer over the source image.
 
 A presentation state holds no pixels. Viewers that list no structured report still offer it beside the image. Grey
 images get a Grayscale Softcopy Presentation State and colour images a Color Softcopy Presentation State (PS3.3 A.33.1
@@ -7,13 +7,15 @@ and A.33.2); a viewer ignores a state of the wrong class. highdicom builds both.
 
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from typing import Any
 
+import cv2
 import highdicom as hd
 import numpy as np
+from numpy.typing import NDArray
 from PIL import ImageCms
 from pydicom.dataset import Dataset
 from pydicom.multival import MultiValue
@@ -32,6 +34,8 @@ LABEL = "USVIT SCORES"
 LAYER = "USVIT"
 _CAPTION_BOX = (0.01, 0.8, 0.99, 0.99)
 """Left, top, right and bottom of the caption, as fractions of the displayed area (DISPLAY units)."""
+_MOST_PARTS = 8
+"""Parts of a lesion's mask that are outlined; smaller ones are specks."""
 _CYAN = (0, 255, 255)
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _FUNCTIONS = ("LINEAR", "LINEAR_EXACT", "SIGMOID")
@@ -44,13 +48,14 @@ def presentation_state_of(
     *,
     header: Dataset,
     tissue: Box | None,
+    lesions: Mapping[int, NDArray[np.bool_]],
     pseudonyms: Pseudonyms,
     started: datetime.datetime,
     revision: int = 0,
 ) -> Dataset:
     """Build the presentation state of one source instance.
 
-    Each finding becomes a graphic annotation of its frame: the outline of the tissue region, and the caption of the
+    Each finding becomes a graphic annotation of its frame: outlines of tissue region and lesion, and the caption of the
     overlays with ``RESEARCH_USE_ONLY`` as a text object. The grey values are displayed as the header of the source asks
     for (rescaling, VOI lookup table or first window, MONOCHROME1), because a presentation state replaces all of it.
 
@@ -61,6 +66,7 @@ def presentation_state_of(
         scorer: the networks.
         header: header of the source, from which only numbers are taken.
         tissue: the region that the networks saw, in pixels of the whole frame; None if they saw the whole frame.
+        lesions: masks of whole frames, (H, W) bool, by the number of the frame; others get no outline of a lesion.
         pseudonyms: used for the UIDs of the object.
         started: time at which the job started.
         revision: number of the revision of the study's results; another revision gives another object.
@@ -93,7 +99,10 @@ def presentation_state_of(
         "content_description": RESEARCH_USE_ONLY,
         "graphic_layers": [layer],
         "graphic_annotations": [
-            _annotation(image, layer, one, scorer, tissue, evidence.NumberOfFrames, by_frame) for one in shown
+            _annotation(
+                image, layer, one, scorer, [*_region(tissue, image), *_outlines(lesions.get(one.frame))], by_frame
+            )
+            for one in shown
         ],
         "series_description": SERIES_DESCRIPTION,
         "specific_character_set": UTF8,
@@ -119,28 +128,43 @@ def _annotation(
     layer: hd.pr.GraphicLayer,
     one: Finding,
     scorer: ScoringModel,
-    tissue: Box | None,
-    n_frames: int,
+    outlines: list[hd.pr.GraphicObject],
     by_frame: bool,
 ) -> hd.pr.GraphicAnnotation:
-    lines = [RESEARCH_USE_ONLY, *caption_lines(one, scorer, n_frames, "")]
+    lines = [RESEARCH_USE_ONLY, *caption_lines(one, scorer, int(image.NumberOfFrames), "")]
     caption = hd.pr.TextObject(
         "\r\n".join(lines), "DISPLAY", bounding_box=_CAPTION_BOX, text_justification=hd.pr.TextJustificationValues.LEFT
     )
-    outline = []
-    if tissue is not None:
-        left, top, right, bottom = (
-            float(min(max(value, 0), most)) for value, most in zip(tissue, (image.Columns, image.Rows) * 2, strict=True)
-        )
-        corners = np.array([[left, top], [right, top], [right, bottom], [left, bottom], [left, top]])
-        outline = [hd.pr.GraphicObject("POLYLINE", corners, "PIXEL")]
     return hd.pr.GraphicAnnotation(
         referenced_images=[image],
         graphic_layer=layer,
         referenced_frame_number=one.frame + 1 if by_frame else None,
-        graphic_objects=outline,
+        graphic_objects=outlines,
         text_objects=[caption],
     )
+
+
+def _region(tissue: Box | None, image: Dataset) -> list[hd.pr.GraphicObject]:
+    if tissue is None:
+        return []
+    left, top, right, bottom = (
+        float(min(max(value, 0), most)) for value, most in zip(tissue, (image.Columns, image.Rows) * 2, strict=True)
+    )
+    corners = np.array([[left, top], [right, top], [right, bottom], [left, bottom], [left, top]])
+    return [hd.pr.GraphicObject("POLYLINE", corners, "PIXEL")]
+
+
+def _outlines(lesion: NDArray[np.bool_] | None) -> list[hd.pr.GraphicObject]:
+    """Return closed lines along the outer borders of a mask, the largest parts first, within a pixel."""
+    if lesion is None:
+        return []
+    borders, _ = cv2.findContours(lesion.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    lines = []
+    for border in sorted(borders, key=cv2.contourArea, reverse=True)[:_MOST_PARTS]:
+        points = cv2.approxPolyDP(border, 1.0, closed=True)[:, 0].astype(float) + 0.5  # from (0, 0), the pixel's corner
+        if len(points) > 2:
+            lines.append(hd.pr.GraphicObject("POLYLINE", np.concatenate([points, points[:1]]), "PIXEL"))
+    return lines
 
 
 def _display_as_the_source(state: Dataset, header: Dataset) -> None:

@@ -11,7 +11,7 @@ from usvit.errors import UsvitError
 from usvit.progress import Progress, task
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.dicom_out.findings import ScoringModel, shown_frames
-from usvit.scoring.dicom_out.network_maps import NetworkMaps, lesion_of, saliency_of
+from usvit.scoring.dicom_out.network_maps import NetworkMaps, lesion_of, saliency_of, without_mask
 from usvit.scoring.dicom_out.products import Order, Product, products_or_trouble
 from usvit.scoring.engines import Reading
 from usvit.scoring.ensemble import Ensemble
@@ -117,7 +117,7 @@ def produced(
     """
     sources = (
         _with_maps(items, rows_of, readers, ensemble, order)
-        if order.wanted & (_DRAWN | {"seg"})
+        if order.wanted & _DRAWN or _with_masks(order, ensemble)
         else (_Source(seq, item, rows_of(seq), NetworkMaps()) for seq, item in items)
     )
     for page in batched(sources, PAGE):
@@ -128,6 +128,12 @@ def produced(
             raise UsvitError(stop)
         for one in page:
             yield one.seq, _entries(made.get(one.seq, []), order.wanted)
+
+
+def _with_masks(order: Order, ensemble: Ensemble) -> bool:
+    """Return whether masks of lesions are needed: for segmentations, and for outlines if all networks predict them."""
+    networks = [member.trained for member in ensemble.members]
+    return "seg" in order.wanted or ("gsps" in order.wanted and not without_mask(networks))
 
 
 @dataclass(frozen=True)
@@ -162,7 +168,7 @@ def _with_maps(
                 each = [saliency_of(one, message.pixels) for one in networks]
                 equal = len(set(ensemble.shares)) == 1
                 maps.saliency[message.number] = np.average(each, axis=0, weights=None if equal else ensemble.shares)
-            if "seg" in order.wanted:
+            if _with_masks(order, ensemble):
                 maps.lesion[message.number] = lesion_of(networks, message.pixels)
         elif isinstance(message, End):
             # Refuse the products even if the scored file is back when the item is read again.

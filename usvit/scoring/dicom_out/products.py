@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydicom.dataset import Dataset
 
 from usvit.data.burned_in import may_show_words
@@ -226,6 +228,7 @@ class _ProductWork:
             self.order.scorer,
             header=opened.header,
             tissue=opened.region(self.order.settings.crop),
+            lesions={one.frame: mask for one in self.shown if (mask := self._lesion(one)) is not None},
             pseudonyms=self.order.pseudonyms,
             started=self.order.started,
             revision=self.order.revision,
@@ -235,9 +238,7 @@ class _ProductWork:
     def _segmentation(self, one: Finding, path: Path) -> None:
         from usvit.scoring.dicom_out.lesion_segmentation import segmentation_of
 
-        evidence, settings = self._referable(), self.order.settings
-        shape, tissue = (evidence.Rows, evidence.Columns), self._source_file().region(settings.crop)
-        mask = self.maps.lesion_of_frame(one.frame, shape, tissue, settings)
+        evidence, mask = self._referable(), self._lesion(one)
         assert mask is not None, "the frame was read for its map"
         found = segmentation_of(
             evidence,
@@ -249,6 +250,11 @@ class _ProductWork:
             revision=self.order.revision,
         )
         _save(path, found)
+
+    def _lesion(self, one: Finding) -> NDArray[np.bool_] | None:
+        evidence, settings = self._source(), self.order.settings
+        shape, tissue = (evidence.Rows, evidence.Columns), self._source_file().region(settings.crop)
+        return self.maps.lesion_of_frame(one.frame, shape, tissue, settings)
 
     def _capture(self, path: Path) -> None:
         from usvit.scoring.dicom_out.secondary_capture import capture_of
