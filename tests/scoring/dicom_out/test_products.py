@@ -277,7 +277,7 @@ def test_no_text_of_the_source_is_in_any_byte_of_the_products(tmp_path, n_frames
     item = ScoringItem("Doe/Jane.dcm", str(path), patient="Doe Jane", study="MRN-study")
     with caplog.at_level(0):
         out, products = make(tmp_path, item, rows(ID, n_frames))
-    assert [product.error_code for product in products] == [None] * (3 + n_frames)
+    assert [product.error_code for product in products] == [None] * (3 + 2 * n_frames)
     for product in products:
         raw = (out / product.path).read_bytes()
         if product.kind != "overlay":
