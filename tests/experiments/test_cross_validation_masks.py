@@ -12,6 +12,8 @@ from usvit.config import build_config, load_recipe, recipe_names
 from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError
 from usvit.evaluation.predictions import read_predictions
+from usvit.records import MetricsRecord, load_record
+from usvit.reports import write_report
 
 SMALL = ("--recipe", "usvit_small", "--device", "cpu", "--precision", "fp32", "--set", "model.image_size=96")
 STEPS = ("--set", "train.batch_size=8", "--set", "train.steps=3", "--set", "split.folds=2")
@@ -75,10 +77,13 @@ def test_masks_change_the_training_and_not_what_is_saved(usvit, small_phantom, t
     assert not lesion.all(), "the phantom has normal images"
     assert table.dice[lesion].between(0, 1).all()
     assert table.dice[~lesion].isna().all()
-    figures = pd.read_csv(runs["masks"] / "mask_figures.csv").set_index("figure")
-    assert figures.value["dice"] == pytest.approx(table.dice.mean())
-    assert figures.n_groups["dice"] == table.group_id[lesion].nunique()
-    assert figures.n_images["false_alarm"] == (~lesion).sum()
+    masks = load_record(runs["masks"] / "metrics.json", MetricsRecord).masks
+    assert masks.n_images == len(table)
+    assert masks.dice.value == pytest.approx(table.dice.mean())
+    assert masks.dice.n_groups == table.group_id[lesion].nunique()
+    assert masks.false_alarm.value == pytest.approx((table.predicted_pixels > 0)[~lesion].mean())
+    assert "Lesion masks" in write_report(runs["masks"]).read_text()
+    assert load_record(runs["plain"] / "metrics.json", MetricsRecord).masks is None
 
 
 def test_images_without_any_mask_are_refused_before_anything_is_written(usvit, small_phantom, tmp_path):

@@ -9,7 +9,7 @@ from torch import nn
 from usvit.config import EarlyStoppingConfig
 from usvit.errors import UsvitError
 from usvit.models.architectures.frozen_features import EqualMaps
-from usvit.training.logistic_head import FeatureSet, fit_logistic_head
+from usvit.training.logistic_head import HeadSample, fit_logistic_head
 
 RNG = np.random.default_rng(0)
 N, D, K = 30, 50, 3
@@ -25,7 +25,7 @@ def fit(part, strengths, figures=None, on_best=lambda: None, targets=TARGETS, n=
     def evaluate():
         return {"val_loss": next(losses), "val_accuracy": None, "val_auc": None}
 
-    train, every = (FeatureSet(FEATURES[:k], targets[:k], WEIGHTS[:k]) for k in (n, N))
+    train, every = (HeadSample(FEATURES[:k], targets[:k], WEIGHTS[:k]) for k in (n, N))
     refit = every if n < N else None
     return fit_logistic_head([part], train, strengths, evaluate, EarlyStoppingConfig(), on_best, refit)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from usvit.cli.settings import takes_options
-from usvit.kit.settings import KitSettings
+from usvit.kit import KitSettings
 
 app = typer.Typer(name="kit", help="Build, verify and install air-gap kits.", no_args_is_help=True)
 _Kit = Annotated[Path, typer.Argument(help="Folder of the kit.", metavar="KIT")]

@@ -36,7 +36,7 @@ from usvit.experiments.cross_validation_setup import (
     prepare,
     run_record,
 )
-from usvit.experiments.fold_masks import MASK_FIGURES, MASKS, fold_masks, mask_figures, pooled_masks
+from usvit.experiments.fold_masks import MASKS, fold_masks, mask_record, pooled_masks
 from usvit.experiments.fold_training import FoldTrainer
 from usvit.experiments.fold_worker import TrainFold
 from usvit.experiments.model_metadata import (
@@ -291,10 +291,10 @@ def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
     units = setup.units
     positive = setup.manifest.positive_class
     metrics = evaluation.summarise(measured, classes=setup.classes, positive=positive, columns=rows, units=units)
-    save_record(run.path / "metrics.json", evaluation.with_contamination(metrics, setup.contamination))
     if setup.config.loss.mask_weight > 0:
         write_csv(run.path / MASKS, masks := pooled_masks([run.fold(fold) / MASKS for fold in range(setup.n_folds)]))
-        write_csv(run.path / MASK_FIGURES, mask_figures(masks))
+        metrics = metrics.model_copy(update={"masks": mask_record(masks)})
+    save_record(run.path / "metrics.json", evaluation.with_contamination(metrics, setup.contamination))
     if setup.manifest.skipped:
         write_csv(run.path / "skipped.csv", pd.DataFrame([one.content() for one in setup.manifest.skipped_files]))
 

@@ -15,12 +15,13 @@ from usvit.data.datasets import decode_unchanged, mask_names
 from usvit.data.io import read_masks
 from usvit.data.loading import eval_batches
 from usvit.errors import UsvitError
-from usvit.evaluation import mask_estimates, mask_values
+from usvit.evaluation import mask_estimates
 from usvit.experiments.cross_validation_setup import CrossValidationSetup
 from usvit.experiments.fold_training import TrainedFold
 from usvit.metrics.overlap import mask_agreement
+from usvit.records import MaskEstimates
 
-MASKS, MASK_FIGURES = "masks.csv", "mask_figures.csv"
+MASKS = "masks.csv"
 KEYS = {"dataset": str, "image_id": str, "group_id": str, "label": str}
 _SHARE = 0.5
 """Predicted probability of the lesion above which a pixel belongs to the predicted mask."""
@@ -77,16 +78,6 @@ def pooled_masks(files: Sequence[Path]) -> pd.DataFrame:
     return pd.concat([pd.read_csv(file, dtype=KEYS) for file in files], ignore_index=True)
 
 
-def mask_figures(table: pd.DataFrame) -> pd.DataFrame:
-    """Average the figures of the images, with intervals that count groups (``usvit.evaluation.mask_estimates``).
-
-    Returns:
-        Columns ``figure``, ``value``, ``low``, ``high``, ``n_images``, ``n_groups``.
-    """
-    values, lines = mask_values(table), []
-    for name, found in mask_estimates(table).items():
-        low, high = found.ci95 or (None, None)
-        groups = table.group_id[values[name].index].astype(str).nunique()
-        line = {"figure": name, "value": found.value, "low": low, "high": high}
-        lines.append({**line, "n_images": len(values[name]), "n_groups": groups})
-    return pd.DataFrame(lines)
+def mask_record(table: pd.DataFrame) -> MaskEstimates:
+    """Average the figures of the images, with intervals that count groups (``usvit.evaluation.mask_estimates``)."""
+    return MaskEstimates(n_images=len(table), **mask_estimates(table))

@@ -22,9 +22,9 @@ from usvit.seeding import derive_seed
 from usvit.training import (
     ClassificationTask,
     DistillationTask,
-    FeatureSet,
     FeatureStore,
     FitResult,
+    HeadSample,
     HeadTraining,
     MaskedClassificationTask,
     NetworkOutputs,
@@ -205,10 +205,10 @@ class FoldTrainer:
             )
         by_class = loss_fn.class_weights.cpu().numpy().astype(np.float64)
 
-        def of(rows: Rows) -> FeatureSet:
+        def of(rows: Rows) -> HeadSample:
             targets, votes = units.targets[rows], units.votes(rows)
             weights = by_class[targets]
-            return FeatureSet(store[rows], targets, weights if votes is None else weights * votes)
+            return HeadSample(store[rows], targets, weights if votes is None else weights * votes)
 
         module = subject.module.to(self.fabric.device).eval()
         return fit_logistic_head(

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .build import build_kit as build_kit
     from .licences import forbidden_licence as forbidden_licence
     from .licences import licences_of as licences_of
+    from .settings import KitSettings as KitSettings
     from .use import install_kit as install_kit
     from .use import verify_kit as verify_kit
 else:

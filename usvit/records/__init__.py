@@ -53,6 +53,7 @@ from usvit.records.guarantees import (
     SetsOfFold,
 )
 from usvit.records.integrity import refuse_changed, refuse_changed_run, run_hashes
+from usvit.records.mask_estimates import MaskEstimates
 from usvit.records.metrics import Level, LevelDifference, MetricsRecord, PatientHeadline, Patients, Subgrouping
 from usvit.records.metrics_calibration import (
     BinRecord,
@@ -303,6 +304,7 @@ __all__ = [
     "LevelDifference",
     "ListedSet",
     "MainFigures",
+    "MaskEstimates",
     "MatchedPoint",
     "McNemar",
     "MeanSd",

@@ -8,6 +8,7 @@ from usvit.estimate import Estimate
 from usvit.records.base import Classes, Count, FileRecord, Name, Record, Text, key, optional
 from usvit.records.flow import UnitPrevalence
 from usvit.records.guarantees import ConformalRecord, SelectiveRecord
+from usvit.records.mask_estimates import MaskEstimates
 from usvit.records.metrics_calibration import ClassifierCalibrationRecord
 from usvit.records.metrics_decisions import AtPrevalence, DecisionCurve, OperatingPointRecord
 from usvit.records.metrics_external import External
@@ -160,6 +161,7 @@ class MetricsRecord(RowsOfUnit, FileRecord):
         minItems=1,
     )
     external: External | None = optional()
+    masks: MaskEstimates | None = optional("Lesion masks of the decoder of loss.mask_weight.")
     prevalence: Annotated[list[UnitPrevalence], Field(max_length=3)] | None = optional(
         "Share of the positive class per image, and per lesion and patient where the table names them."
     )

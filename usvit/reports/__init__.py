@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .run_files import read_csv as read_csv
     from .scores_document import units_sentence as units_sentence
     from .scores_page import write_scores_page as write_scores_page
+    from .sections.masks import MASK_TITLES as MASK_TITLES
     from .sections.training import repeat_section as repeat_section
     from .sections.training import state_notes as state_notes
     from .sections.training import training_section as training_section

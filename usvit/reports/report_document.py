@@ -11,6 +11,7 @@ from usvit.reports.sections.data import cards_section, checklists_section, data_
 from usvit.reports.sections.decisions import classes_section, points_section
 from usvit.reports.sections.external import external_section
 from usvit.reports.sections.flow import flow_section
+from usvit.reports.sections.masks import masks_section
 from usvit.reports.sections.results import results_section
 from usvit.reports.sections.subgroups import subgroups_section
 from usvit.reports.sections.training import contamination_notes, repeat_section, state_notes, training_section
@@ -25,6 +26,8 @@ def report_document(content: ReportContent) -> doc.Document:
     sections.append(flow_section(metrics, content.flow, plots["flow"]))
     if metrics.external:
         sections.append(external_section(metrics, metrics.external))
+    if metrics.masks:
+        sections.append(masks_section(metrics.masks))
     sections += [
         classes_section(metrics, run.tested_set),
         curves_section(metrics, plots, tested),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .head_training import Subject as Subject
     from .inference import NetworkOutputs as NetworkOutputs
     from .inference import predict as predict
-    from .logistic_head import FeatureSet as FeatureSet
+    from .logistic_head import HeadSample as HeadSample
     from .logistic_head import fit_logistic_head as fit_logistic_head
     from .logistic_head import logistic_coefficients as logistic_coefficients
     from .losses import WeightedCrossEntropy as WeightedCrossEntropy

@@ -60,7 +60,7 @@ def logistic_coefficients(
 
 
 @dataclass(frozen=True)
-class FeatureSet:
+class HeadSample:
     """Features of images, with what the head learns from them."""
 
     features: NDArray[np.float32]
@@ -73,12 +73,12 @@ class FeatureSet:
 
 def fit_logistic_head(
     parts: Sequence[nn.Module],
-    train: FeatureSet,
+    train: HeadSample,
     strengths: Sequence[float],
     evaluate: Callable[[], Figures],
     stopping: EarlyStoppingConfig,
     on_best: Callable[[], None],
-    refit: FeatureSet | None = None,
+    refit: HeadSample | None = None,
 ) -> FitResult:
     """Fit the classifier of a network on features that are standardised over the training images.
 
@@ -134,7 +134,7 @@ class _Regression:
     gradient is a combination of the images, and the penalty does not depend on the axes.
     """
 
-    def __init__(self, images: FeatureSet, norm: nn.BatchNorm1d | None, linear: nn.Linear):
+    def __init__(self, images: HeadSample, norm: nn.BatchNorm1d | None, linear: nn.Linear):
         self._images, self._linear = images, linear
         x = images.features[:, 0].reshape(len(images.features), -1).astype(np.float64)
         if missing := set(range(linear.out_features)) - set(images.targets.tolist()):

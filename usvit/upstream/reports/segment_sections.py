@@ -10,20 +10,14 @@ from PIL import Image
 import usvit.documents as doc
 from usvit.data.io import read_image
 from usvit.files import Unreadable, read_csv, within
-from usvit.reports import decimals, duration, jpeg_uri, p_words
+from usvit.reports import MASK_TITLES, decimals, duration, jpeg_uri, p_words
 from usvit.upstream.records.segment import SegmentationRecord, SegmentedHead
 from usvit.wording import plural
 
 _TITLES = {
     "miou": "Mean IoU over classes",
-    "pixel_accuracy": "Pixel accuracy",
     "mean_class_accuracy": "Mean accuracy over classes",
-    "dice": "Dice coefficient",
-    "iou": "Intersection over union",
-    "hd95": "95 % Hausdorff distance (pixels)",
-    "hd95_mm": "95 % Hausdorff distance (mm)",
-    "missed": "Images with a lesion, none predicted",
-    "false_alarm": "Images without a lesion, one predicted",
+    **MASK_TITLES,
     "lesion_sensitivity": "Lesions found, confidence 0.5",
 }
 _CURVE = 1.5
