@@ -162,7 +162,7 @@ def training(words, desk, tmp_path, monkeypatch):
     config = built(names[0], given)
     tiny = tiny_settings(names[0], config, given.get("model"), {})
     roots = []
-    if names[0] in ("cv", "train"):
+    if names[0] in ("cv", "train") or "segment" in tiny:
         tiny.pop("data")
         roots = ["--data-root", f"busi={desk.once('busi', write_busi)}", "--data-root", f"b={desk.once('b', write_b)}"]
     if names[0] == "pretrain" and config.source.exclude:
