@@ -15,7 +15,7 @@ def verify_kit(kit: str | Path, sha256: str | None = None) -> str:
 
     Args:
         kit: Folder of the kit.
-        sha256: SHA-256 of its SHA256SUMS, which ``build_kit`` returned. Without it, a kit that somebody has built anew
+        sha256: SHA-256 of its SHA256SUMS, which ``build_kit`` returned. Without it, a kit that somebody has built again
             is accepted.
 
     Returns:

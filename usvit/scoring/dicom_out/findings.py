@@ -32,6 +32,11 @@ class ScoringModel:
     def software(self) -> str:
         return f"usvit {__version__}"
 
+    @property
+    def version(self) -> str:
+        """usvit and the weights, as the objects name them."""
+        return f"{self.software}, weights {self.sha256[:16]}"
+
 
 @dataclass(frozen=True)
 class Finding:

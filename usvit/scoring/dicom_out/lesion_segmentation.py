@@ -51,7 +51,7 @@ def segmentation_of(
     kind = (scorer.sha256, started.isoformat(), "seg")
     network = hd.AlgorithmIdentificationSequence(
         name=scorer.name[:64],
-        version=f"{scorer.software}, weights {scorer.sha256[:16]}",
+        version=scorer.version,
         family=codes.DCM.ArtificialIntelligence,
     )
     lesion = hd.seg.SegmentDescription(
@@ -73,7 +73,7 @@ def segmentation_of(
         instance_number=frame + 1,
         manufacturer="usvit",
         manufacturer_model_name=scorer.name[:64],
-        software_versions=f"{scorer.software}, weights {scorer.sha256[:16]}",
+        software_versions=scorer.version,
         omit_empty_frames=False,
         device_serial_number=scorer.sha256[:16],
         content_label=LABEL,

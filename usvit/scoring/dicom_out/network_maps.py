@@ -103,27 +103,25 @@ def check_masks(trained: Sequence["TrainedModel"]) -> None:
         )
 
 
-def lesion_of(trained: Sequence["TrainedModel"], pixels: UInt8) -> NDArray[np.float32]:
-    """Return the mean over networks of the probability that a pixel belongs to the lesion.
+def lesion_of(trained: "TrainedModel", pixels: UInt8) -> NDArray[np.float32]:
+    """Return the probability that a pixel belongs to the lesion.
 
     Args:
-        trained: networks that predict a mask (``check_masks``), on any device.
+        trained: one network that predicts a mask (``check_masks``), on any device.
         pixels: (S, S, 3) uint8, resized by ``Preprocessing``.
 
     Returns:
-        (S, S) in [0, 1]; bilinear between the points of the networks' masks.
+        (S, S) in [0, 1]; bilinear between the points of the network's mask.
     """
     import torch
     from torch.nn import functional as F
 
-    found = []
-    for one in trained:
-        network: Any = one.model
-        batch = torch.from_numpy(np.ascontiguousarray(pixels))[None].to(next(network.parameters()).device)
-        with torch.inference_mode():
-            mask = network.lesion_mask(one.preprocessing.normalised(batch)).float().sigmoid()
-        found.append(F.interpolate(mask[:, None], size=batch.shape[1:3], mode="bilinear", align_corners=False)[0, 0])
-    return torch.stack([one.cpu() for one in found]).mean(0).numpy()
+    network: Any = trained.model
+    batch = torch.from_numpy(np.ascontiguousarray(pixels))[None].to(next(network.parameters()).device)
+    with torch.inference_mode():
+        mask = network.lesion_mask(trained.preprocessing.normalised(batch)).float().sigmoid()
+        large = F.interpolate(mask[:, None], size=batch.shape[1:3], mode="bilinear", align_corners=False)[0, 0]
+    return np.asarray(large.cpu().numpy())
 
 
 def scaled(saliency: Saliency) -> Saliency:

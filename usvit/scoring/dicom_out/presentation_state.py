@@ -93,7 +93,7 @@ def presentation_state_of(
         "instance_number": 1,
         "manufacturer": "usvit",
         "manufacturer_model_name": scorer.name[:64],
-        "software_versions": f"{scorer.software}, weights {scorer.sha256[:16]}",
+        "software_versions": scorer.version,
         "device_serial_number": None,
         "content_label": LABEL,
         "content_description": RESEARCH_USE_ONLY,

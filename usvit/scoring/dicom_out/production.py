@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from usvit.data.io import UInt8
 from usvit.errors import UsvitError
 from usvit.progress import Progress, task
 from usvit.pseudonyms import Pseudonyms
@@ -55,7 +58,7 @@ def make_products(
 ) -> None:
     """Write the products of all scored items; can be resumed.
 
-    The saliency of an image is the mean over the networks of the ensemble.
+    Saliency and lesion mask of an image are means over the networks of the ensemble.
 
     Args:
         journal: lists the scored items, and records the products.
@@ -163,18 +166,22 @@ def _with_maps(
         if isinstance(message, ItemFacts) and rows and message.file_sha256 != rows[0]["file_sha256"]:
             shown, changed = set(), True  # do not draw the map of another image
         if isinstance(message, Frame) and message.number in shown:
-            networks = [member.trained for member in ensemble.members]
             if order.wanted & _DRAWN:
-                each = [saliency_of(one, message.pixels) for one in networks]
-                equal = len(set(ensemble.shares)) == 1
-                maps.saliency[message.number] = np.average(each, axis=0, weights=None if equal else ensemble.shares)
+                maps.saliency[message.number] = _mean(saliency_of, ensemble, message.pixels)
             if _with_masks(order, ensemble):
-                maps.lesion[message.number] = lesion_of(networks, message.pixels)
+                maps.lesion[message.number] = _mean(lesion_of, ensemble, message.pixels).astype(np.float32)
         elif isinstance(message, End):
             # Refuse the products even if the scored file is back when the item is read again.
             source = replace(item, problem="changed_since_scoring") if changed else item
             yield _Source(seq, source, rows, maps)
             fresh = True
+
+
+def _mean(of: Callable[..., NDArray[Any]], ensemble: Ensemble, pixels: UInt8) -> NDArray[Any]:
+    """Return the mean of a map over the networks, by their shares."""
+    each = [of(member.trained, pixels) for member in ensemble.members]
+    equal = len(set(ensemble.shares)) == 1
+    return np.asarray(np.average(each, axis=0, weights=None if equal else ensemble.shares))
 
 
 def _entries(made: list[Product] | WorkerFailure, wanted: frozenset[str]) -> list[ProductEntry]:

@@ -95,7 +95,7 @@ def capture_of(
         content_qualification=hd.ContentQualificationValues.RESEARCH,
         series_description=SERIES_DESCRIPTION,
         manufacturer_model_name=scorer.name[:64],
-        software_versions=f"{scorer.software}, weights {scorer.sha256[:16]}",
+        software_versions=scorer.version,
         content_date=started.date(),
         content_time=started.time().replace(microsecond=0, tzinfo=None),
         specific_character_set=UTF8,

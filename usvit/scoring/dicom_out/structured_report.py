@@ -180,7 +180,7 @@ def _built(
         instance_number=1,
         manufacturer="usvit",
         manufacturer_model_name=scorer.name[:64],
-        software_versions=f"{scorer.software}, weights {scorer.sha256[:16]}",
+        software_versions=scorer.version,
         series_description=SERIES_DESCRIPTION,
         is_complete=not missing.text,
         is_verified=False,

@@ -22,8 +22,9 @@ from usvit.reports import (
     state_notes,
     training_section,
 )
-from usvit.upstream.records.training import PretrainRecord, Recommended, TextTuning, TransferRecord
+from usvit.upstream.records.training import PretrainRecord, Recommended, TransferRecord
 from usvit.upstream.reports.segment_sections import segment_blocks, segment_pictures
+from usvit.upstream.reports.text_section import text_blocks
 from usvit.upstream.reports.transfer_figures import tried_plot
 from usvit.wording import capitalized, listed, plural
 
@@ -275,7 +276,7 @@ def transfer_document(
         for line in result.summary
         if line.accuracy.warning
     ]
-    results += [*_coarse(result), *([] if result.text is None else _text(result.text))]
+    results += [*_coarse(result), *([] if result.text is None else text_blocks(result.text))]
     if result.recommended:
         results.append(_recommended(result.recommended))
     if result.segment is None:
@@ -311,29 +312,6 @@ def _coarse(result: TransferRecord) -> Iterator[doc.Paragraph]:
                 f"{line.name}: mean average precision conditioned on the predicted coarse class {conditioned}, on the "
                 f"true one {oracle}; accuracy of the coarse class {decimals(line.coarse_accuracy)}."
             )
-
-
-def _text(found: TextTuning) -> list[doc.Block]:
-    """Show what a text tower is measured by (``usvit.upstream.text_tuning.figures``)."""
-    lines: list[tuple[doc.Cell, ...]] = [(f"{one.of}: {one.value}", one.n_positive, one.auc) for one in found.zero_shot]
-    caption = (
-        "Area under the ROC curve against the other classes, or the other values of the same concept, with 95 % "
-        "intervals. The score is the similarity of the image to the prompts; no label was used."
-    )
-    blocks: list[doc.Block] = [doc.Table("Zero-shot AUC", ["What", *doc.numbers("Images", "AUC")], lines, caption)]
-    if found.recall:
-        rows: list[tuple[doc.Cell, ...]] = [(f"{one.query}s", one.k, one.recall) for one in found.recall]
-        caption = (
-            "Share of queries whose own text or image is among the first k of the whole test, with 95 % intervals. "
-            "Texts that say the same in other words count as wrong."
-        )
-        blocks.append(doc.Table("Retrieval", ["Queries", *doc.numbers("k", "Recall")], rows, caption))
-    said = (
-        f"Text tower: {found.n_params:,} parameters, a vocabulary of {found.n_words:,}, trained in "
-        f"{decimals(found.seconds, 0)} s; loss {decimals(found.loss)}. "
-        f"{plural(found.n_cut, 'text')} longer than the context {'was' if found.n_cut == 1 else 'were'} cut."
-    )
-    return [*blocks, doc.Paragraph(said, small=True)]
 
 
 def _summary(result: TransferRecord, *, draws: bool) -> doc.Table:

@@ -1,0 +1,29 @@
+"""What the page of a transfer shows of a text tower."""
+
+import usvit.documents as doc
+from usvit.reports import decimals
+from usvit.upstream.records.training import TextTuning
+from usvit.wording import plural
+
+
+def text_blocks(found: TextTuning) -> list[doc.Block]:
+    """Show what a text tower is measured by (``usvit.upstream.text_tuning.figures``)."""
+    lines: list[tuple[doc.Cell, ...]] = [(f"{one.of}: {one.value}", one.n_positive, one.auc) for one in found.zero_shot]
+    caption = (
+        "Area under the ROC curve against the other classes, or the other values of the same concept, with 95 % "
+        "intervals. The score is the similarity of the image to the prompts; no label was used."
+    )
+    blocks: list[doc.Block] = [doc.Table("Zero-shot AUC", ["What", *doc.numbers("Images", "AUC")], lines, caption)]
+    if found.recall:
+        rows: list[tuple[doc.Cell, ...]] = [(f"{one.query}s", one.k, one.recall) for one in found.recall]
+        caption = (
+            "Share of queries whose own text or image is among the first k of the whole test, with 95 % intervals. "
+            "Texts that say the same in other words count as wrong."
+        )
+        blocks.append(doc.Table("Retrieval", ["Queries", *doc.numbers("k", "Recall")], rows, caption))
+    said = (
+        f"Text tower: {found.n_params:,} parameters, a vocabulary of {found.n_words:,}, trained in "
+        f"{decimals(found.seconds, 0)} s; loss {decimals(found.loss)}. "
+        f"{plural(found.n_cut, 'text')} longer than the context {'was' if found.n_cut == 1 else 'were'} cut."
+    )
+    return [*blocks, doc.Paragraph(said, small=True)]
