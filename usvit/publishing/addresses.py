@@ -1,6 +1,7 @@
 """Places to push models to and pull them from: the Hugging Face hub, folders, and addresses of fsspec."""
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -8,6 +9,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit, urlunsplit
 
 from usvit.errors import UsvitError
+from usvit.files import regular_file
 
 HUB = "hf://"
 _CHUNK = 1 << 20
@@ -44,7 +46,7 @@ def put(address: str, files: Mapping[str, Path | bytes], *, public: bool) -> Non
                     if isinstance(source, bytes):
                         target.write(source)
                     else:
-                        with open(source, "rb") as file:
+                        with regular_file(source) as file:
                             while chunk := file.read(_CHUNK):
                                 target.write(chunk)
         except BaseException:
@@ -71,7 +73,10 @@ def get(address: str, name: str, target: BinaryIO, most: int) -> None:
 
 def _put_on_hub(repository: str, files: Mapping[str, Path | bytes], *, public: bool) -> None:
     from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.utils import disable_progress_bars
 
+    if not sys.stderr.isatty():
+        disable_progress_bars()
     api = HfApi()
     api.create_repo(repository, private=not public, exist_ok=True)
     if set(api.list_repo_files(repository)) - {".gitattributes"}:

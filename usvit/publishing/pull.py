@@ -41,11 +41,11 @@ def pull_model(address: str, out: str | Path, *, require_signature: str | Path |
     folder.refuse_other_files()
     with folder.staged() as staged:
         _fetch(address, FILE, staged, JSON_BYTES)
-        record = load_list(staged / FILE)
-        for name in sorted(record.files):
-            _fetch(address, name, staged, most_bytes(name))
-        _fetch(address, CARD, staged, TEXT_BYTES)
         try:
+            record = load_list(staged / FILE)
+            for name in sorted(record.files):
+                _fetch(address, name, staged, most_bytes(name))
+            _fetch(address, CARD, staged, TEXT_BYTES)
             refuse_other_files(staged, record)
             if require_signature is not None:
                 refuse_unsigned(staged, Path(require_signature))

@@ -54,7 +54,7 @@ def push_model(model: str | Path, to: str, *, predictions: bool = False, public:
     model = Path(model)
     names = model_files(model, predictions=predictions)
     record = _signed(model, names) or ModelFilesRecord(files=hashes(model, names))
-    content = json.dumps(record.content(), indent=2).encode()
+    content = (json.dumps(record.content(), indent=2) + "\n").encode()
     card = published_card(model).encode()
     addresses.put(
         to, {**{name: model / name for name in record.files}, CARD: card, FILE: content}, public=public

@@ -118,8 +118,9 @@ class Ensemble:
         where = resolve_device(settings.device, settings.precision)
         fit = None if settings.calibration is None else read_calibration(settings.calibration)
         models = [model] if isinstance(model, Path) else list(model)
-        for one in models if settings.require_signature is not None else ():
-            refuse_unsigned(one, settings.require_signature)
+        if settings.require_signature is not None:
+            for one in models:
+                refuse_unsigned(one, settings.require_signature)
         chosen = load_members(models, settings.folds)
         if fit is None:
             chosen = with_one_calibration(chosen)
