@@ -35,8 +35,8 @@ def browser() -> str:
             f"USVIT_BROWSER names {own}, which is not there" if own else "no Chromium, Chrome or Edge is installed"
         )
         raise UsvitError(
-            f"A PDF is printed by a browser, and {missing}. Install one (Debian: apt-get install chromium), name it with "
-            "USVIT_BROWSER, or open report.html in any browser and print it."
+            f"A PDF is printed by a browser, and {missing}. Install one (Debian: apt-get install chromium), name it "
+            "with USVIT_BROWSER, or open report.html in any browser and print it."
         )
     return found
 

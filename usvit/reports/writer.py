@@ -100,8 +100,8 @@ def write_reports(
         What was written for each run, and the path of the overview (None without one).
 
     Raises:
-        UsvitError: a format is unknown, there is no browser for ``pdf``, two runs have one name, or as ``content.gather``; nothing has been written for
-            the run with the error.
+        UsvitError: a format is unknown, there is no browser for ``pdf``, two runs have one name, or as
+            ``content.gather``; nothing has been written for the run with the error.
     """
     for name in formats:
         if name not in FORMATS:
