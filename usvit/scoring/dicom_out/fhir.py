@@ -1,4 +1,4 @@
-"""Results as HL7 FHIR: a Bundle of one DiagnosticReport and an Observation for each frame, valid in R4, R4B and R5.
+"""Results as HL7 FHIR: a Bundle of one DiagnosticReport and an Observation for each frame, valid in R4B and R5.
 
 The report is ``preliminary``, as the DICOM SR is UNVERIFIED. Concepts without a standard code have a code of our own
 system, which is a column of ``scores.csv``.
@@ -78,7 +78,9 @@ def _observation(evidence: Dataset, one: Finding, scorer: ScoringModel, issued: 
         code, decision = ("POS", one.decision) if one.decision == scorer.positive else ("NEG", one.decision)
     else:
         code, decision = "IND", f"no decision{f': the image is {one.abstained}' if one.abstained else ''}"
-    numbers = [(f"prob_{name}", p) for name, p in zip(scorer.classes, one.probabilities, strict=True)]
+    numbers: list[tuple[str, float | None]] = [
+        (f"prob_{name}", p) for name, p in zip(scorer.classes, one.probabilities, strict=True)
+    ]
     numbers += [(f"spread_{scorer.positive}", one.spread), ("threshold", one.threshold), ("novelty", one.ood)]
     study = evidence.get("StudyInstanceUID")
     source = {"system": "urn:dicom:uid", "value": f"urn:oid:{study}"}
