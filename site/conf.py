@@ -31,6 +31,7 @@ python_use_unqualified_type_names = True
 nitpick_ignore_regex = [("py:.*", ".*")]
 
 html_theme = "pydata_sphinx_theme"
+templates_path = ["templates"]
 html_title = f"usvit {version}"
 html_extra_path = [one for one in ("extra", "../build/site-extra") if (REPOSITORY / "site" / one).is_dir()]
 html_show_sourcelink = False

@@ -51,6 +51,22 @@ class _Resampled:
     method: Literal["BCa", "percentile"]
     reason: str = ""
 
+    def estimate(self, code: np.ndarray, why_undefined: str, n_resamples: int = N_RESAMPLES) -> Estimate:
+        """Return the estimate of a figure of n images.
+
+        Args:
+            code: (n,) number of the group of each image.
+            why_undefined: Reason why there is no value, if there is none.
+            n_resamples: Those of ``cluster_bootstrap``.
+        """
+        support = support_of(code)
+        if np.isnan(self.value):
+            return undefined(why_undefined, support.n_groups)
+        method = f"cluster bootstrap, {self.method}, {n_resamples} resamples"
+        return with_interval(
+            self.value, self.ci95, method=method, n_groups=support.n_groups, reason=self.reason, support=support
+        )
+
 
 @dataclass(frozen=True)
 class FigureValues:

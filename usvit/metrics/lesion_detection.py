@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.ndimage import binary_dilation, label
+from scipy.ndimage import binary_dilation, find_objects, label
 from scipy.optimize import linear_sum_assignment
 
 from usvit.estimate import Estimate
+from usvit.metrics.box_precision import Box, box_of
 from usvit.metrics.intervals import undefined
 from usvit.metrics.proportions import clustered_share
 
@@ -23,7 +24,8 @@ LEAST_PEAK = 0.1
 _SHARE_OF_PEAK = 0.4
 """A candidate reaches down to this share of its peak."""
 LEAST_OVERLAP = 0.1
-_AROUND = np.ones((3, 3), dtype=bool)
+AROUND = np.ones((3, 3), dtype=bool)
+"""Pixels that belong together: eight neighbours."""
 RATES = (0.125, 0.25, 0.5, 1.0)
 """False positives per image at which a sensitivity is stated."""
 
@@ -36,6 +38,9 @@ class Detections:
     """Pixels of each lesion, and the confidence of the candidate that finds it; 0 if none does."""
     false: list[tuple[int, float]]
     """Pixels and confidence of each candidate that finds no lesion."""
+    lesion_boxes: list[Box]
+    candidate_boxes: list[tuple[Box, float]]
+    """Box and confidence of each candidate, the most confident first."""
 
 
 def detect(probability: NDArray[np.float32], true: NDArray[np.bool_]) -> Detections:
@@ -52,9 +57,10 @@ def detect(probability: NDArray[np.float32], true: NDArray[np.bool_]) -> Detecti
         >>> seen = np.zeros((8, 8), np.float32)
         >>> seen[1:4, 1:4], seen[6, 6] = 0.9, 0.3
         >>> detect(seen, seen > 0.5)
-        Detections(lesions=[(9, 0.9)], false=[(1, 0.3)])
+        Detections(lesions=[(9, 0.9)], false=[(1, 0.3)], lesion_boxes=[(1, 1, 4, 4)],
+                   candidate_boxes=[((1, 1, 4, 4), 0.9), ((6, 6, 7, 7), 0.3)])
     """
-    lesions, n_lesions = label(true, _AROUND)
+    lesions, n_lesions = label(true, AROUND)
     sizes = np.bincount(lesions.ravel(), minlength=n_lesions + 1)
     found = candidates(probability)
     overlap = np.zeros((len(found), n_lesions))
@@ -68,6 +74,8 @@ def detect(probability: NDArray[np.float32], true: NDArray[np.bool_]) -> Detecti
     return Detections(
         [(int(sizes[to + 1]), finder.get(to, 0.0)) for to in range(n_lesions)],
         [(int(region.sum()), peak) for at, (region, peak) in enumerate(found) if at not in matched],
+        [box_of(one) for one in find_objects(lesions)],
+        [(box_of(find_objects(region.astype(np.uint8))[0]), peak) for region, peak in found],
     )
 
 
@@ -81,10 +89,10 @@ def candidates(probability: NDArray[np.float32]) -> list[tuple[NDArray[np.bool_]
     left = probability.copy()
     while len(found) < MOST_CANDIDATES and (peak := float(left.max())) >= LEAST_PEAK:
         at = np.unravel_index(int(left.argmax()), left.shape)
-        parts, _ = label(left > _SHARE_OF_PEAK * peak, _AROUND)
+        parts, _ = label(left > _SHARE_OF_PEAK * peak, AROUND)
         region: NDArray[np.bool_] = parts == parts[at]
         found.append((region, round(peak, 6)))
-        left[binary_dilation(region, _AROUND)] = 0
+        left[binary_dilation(region, AROUND)] = 0
     return found
 
 

@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 from scipy.ndimage import binary_erosion, distance_transform_edt
 
 from usvit.estimate import Estimate
-from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
+from usvit.metrics.bootstrap import cluster_bootstrap
 from usvit.metrics.checks import group_codes
-from usvit.metrics.intervals import undefined, with_interval
-from usvit.metrics.support import support_of
 
 Mask = NDArray[np.bool_]
 
@@ -111,16 +109,8 @@ def class_figures(counts: Counts, group: Sequence[object]) -> tuple[dict[str, Es
             "mean_class_accuracy": _mean_ratio(both, true),
         }
 
-    estimates = {}
-    for name, one in cluster_bootstrap(figures, n_groups).items():
-        if np.isnan(one.value):
-            estimates[name] = undefined("no pixel counts", n_groups)
-            continue
-        method = f"cluster bootstrap, {one.method}, {N_RESAMPLES} resamples"
-        support = support_of(code)
-        estimates[name] = with_interval(
-            one.value, one.ci95, method=method, n_groups=n_groups, reason=one.reason, support=support
-        )
+    found = cluster_bootstrap(figures, n_groups)
+    estimates = {name: one.estimate(code, "no pixel counts") for name, one in found.items()}
     both, found, true = counts.sum(0).astype(np.float64)
     with np.errstate(invalid="ignore"):
         return estimates, np.stack([both / (found + true - both), both / true, 2 * both / (found + true)], axis=1)

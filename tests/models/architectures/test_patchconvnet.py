@@ -48,6 +48,19 @@ def test_any_image_size_goes_in(size):
     assert model(images(1, *size)).shape == (1, 5)
 
 
+def test_maps_of_blocks_are_read_as_those_of_timm_s_networks():
+    network = small("patchconvnet", depth=3).eval()
+    images = torch.rand(2, 3, 40, 40)
+    features, maps = network.forward_intermediates(images)
+    assert torch.equal(features, network.forward_features(images)) and torch.equal(maps[-1], features)
+    one = network.forward_intermediates(images, [-2], norm=True, stop_early=True, intermediates_only=True)
+    expected = network.norm(maps[1].movedim(1, -1)).movedim(-1, 1)
+    assert len(one) == 1 and torch.equal(one[0], expected) and one[0].shape == (2, 32, 3, 3)
+    assert len(network.forward_intermediates(images, 2, intermediates_only=True)) == 2
+    network.set_grad_checkpointing()
+    assert torch.allclose(network.train().forward_intermediates(images)[0], features, atol=1e-5)
+
+
 def test_patches_have_no_positions():
     # Far from the borders a shift by a patch shifts the features: nothing else tells where they lie.
     model = scramble(small("patchconvnet", depth=1))

@@ -111,8 +111,11 @@ def test_the_pyramid_of_a_plain_vit_has_four_strides():
     assert [one.shape[-1] for one in Pyramid(8)([torch.randn(1, 8, 7, 7)] * 4)] == [28, 14, 7, 4]
 
 
+NETWORKS = ["usvit_small", "timm:test_vit", "timm:test_convnext", "timm:test_resnet", "patchconvnet_s60"]
+
+
 @pytest.mark.parametrize("head", ["linear", "segmenter", "upernet", "unet"])
-@pytest.mark.parametrize("name", ["usvit_small", "timm:test_vit", "timm:test_convnext", "timm:test_resnet"])
+@pytest.mark.parametrize("name", NETWORKS)
 def test_every_head_gives_logits_of_the_size_of_the_image(head, name):
     network = build_model(find_model(name), Weights("scratch"), n_classes=3, image_size=160)
     settings = SegmentConfig(width=8, channels=(4, 8))

@@ -112,6 +112,11 @@ def test_the_figures_are_those_of_the_written_masks(finished):
     other = pd.read_csv(finished.path / "peer" / "masks.csv").set_index("image_id").dice
     difference = next(one.difference for one in found.differences if one.figure == "dice")
     assert difference.value == pytest.approx((masks.set_index("image_id").dice - other).mean())
+    boxes = pd.read_csv(finished.path / "boxes.csv")
+    assert boxes.is_lesion.sum() == lesions and boxes.confidence[boxes.is_lesion == 1].isna().all()
+    first = next(row for row in boxes[boxes.is_lesion == 1].itertuples())
+    assert scene(int(first.image_id))[1][first.y0 : first.y1, first.x0 : first.x1].any()
+    assert mine.ap.value <= mine.ap50.value and mine.ap50.value > 0.3
     rates = [one.sensitivity.value for one in mine.froc]
     assert rates == sorted(rates)
 
@@ -143,7 +148,8 @@ def test_the_network_knows_what_it_has_seen_and_cannot_be_tested_on_it(finished,
 
 
 def test_a_killed_run_resumes_to_the_same_tables(discs, tmp_path, monkeypatch):
-    whole = run(discs, tmp_path / "whole", segment={"head": "upernet", "peer": "linear"})
+    heads = {"head": "mask_rcnn", "peer": "linear"}
+    whole = run(discs, tmp_path / "whole", segment=heads)
     from usvit.upstream.segmentation.training import SegmentationTask
 
     steps, loss = [], SegmentationTask.loss
@@ -156,10 +162,10 @@ def test_a_killed_run_resumes_to_the_same_tables(discs, tmp_path, monkeypatch):
 
     monkeypatch.setattr(SegmentationTask, "loss", dying)
     with pytest.raises(Stopped):
-        run(discs, tmp_path / "killed", segment={"head": "upernet", "peer": "linear"})
-    resumed = run(discs, tmp_path / "killed", segment={"head": "upernet", "peer": "linear"})
+        run(discs, tmp_path / "killed", segment=heads)
+    resumed = run(discs, tmp_path / "killed", segment=heads)
     assert len(steps) < 7 + 6 * 4  # the first fold was not trained again
-    for name in ("masks.csv", "pixels.csv", "lesions.csv", "froc.csv", "peer/masks.csv"):
+    for name in ("masks.csv", "pixels.csv", "lesions.csv", "boxes.csv", "froc.csv", "peer/masks.csv"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
 
 
@@ -219,6 +225,7 @@ def test_settings_that_do_not_fit_are_refused():
         ({"source": {"name": "folder"}}, "set source.name to data"),
         ({"model": {"tune": "norm"}}, "set model.tune to full or head"),
         ({"segment": {"peer": "upernet"}}, "another head than segment.head"),
+        ({"segment": {"head": "mask_rcnn", "table": "t.csv"}}, "mask_rcnn outlines lesions alone"),
         ({"train": {"batch_size": 1}}, "set train.batch_size to 2 or more"),
         ({"leaks": "drop"}, "set leaks to refuse"),
     ):

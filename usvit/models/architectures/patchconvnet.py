@@ -10,6 +10,7 @@ prove that the convolution is depthwise and that the ratio of squeeze-and-excita
 section 5).
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from timm.layers import (
@@ -131,6 +132,37 @@ class PatchConvNet(nn.Module):
     def forward_features(self, x: Tensor) -> Tensor:
         x = self.patch_embed(x)
         return checkpoint_seq(self.blocks, x) if self.grad_checkpointing else self.blocks(x)
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | Sequence[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: Literal["NCHW"] = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """Return the features of ``forward_features`` and the maps (B, D, S/16, S/16) of blocks; as timm's networks.
+
+        Args:
+            x: Images (B, C, S, S).
+            indices: Blocks; the last n for an integer, all for None.
+            norm: Apply the last normalisation to the maps.
+            stop_early: Compute no block after the last of ``indices``.
+            output_fmt: Ignored; the maps have channels first.
+            intermediates_only: Return the maps alone.
+        """
+        blocks = range(len(self.blocks))
+        if isinstance(indices, Sequence):
+            taken = [blocks[one] for one in indices]
+        else:
+            taken = [*blocks[-indices if indices else None :]]
+        x, maps = self.patch_embed(x), []
+        for number, block in enumerate(self.blocks[: max(taken) + 1] if stop_early else self.blocks):
+            x = checkpoint_seq([block], x) if self.grad_checkpointing else block(x)
+            if number in taken:
+                maps.append(self.norm(x.movedim(1, -1)).movedim(-1, 1) if norm else x)
+        return maps if intermediates_only else (x, maps)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Map (B, D, H, W) to logits (B, K); with ``pre_logits``, to the classifier's input, (B, D) or (B, K, D)."""

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from usvit.config.sections import AugmentPolicy, Section
 
-SegmentHead = Literal["linear", "segmenter", "upernet", "unet"]
+SegmentHead = Literal["linear", "segmenter", "upernet", "mask_rcnn", "unet"]
 
 
 class SegmentConfig(Section):
@@ -14,8 +14,9 @@ class SegmentConfig(Section):
     ``optim``."""
 
     head: SegmentHead = "upernet"
-    """On the feature maps of the network: ``linear``; ``segmenter``, the mask transformer of Strudel et al. 2021; or
-    ``upernet`` (Xiao et al. 2018). ``unet``: MONAI's U-Net instead of the network, from random weights."""
+    """On the feature maps of the network: ``linear``; ``segmenter``, the mask transformer of Strudel et al. 2021;
+    ``upernet`` (Xiao et al. 2018); or ``mask_rcnn``, torchvision's detector (He et al. 2017) with its own loss, for
+    lesions only. ``unet``: MONAI's U-Net instead of the network, from random weights."""
     peer: SegmentHead | None = None
     """A second head, trained and tested in the same folds with the same settings, and compared image by image."""
     loss: Literal["dice_ce", "ce"] = "dice_ce"
@@ -31,7 +32,7 @@ class SegmentConfig(Section):
     resize: Literal["squash", "pad"] = "pad"
     """``squash`` the image to a square, or ``pad`` it. Predicted masks are mapped back to the image's size."""
     width: Annotated[int, Field(ge=8)] = 128
-    """Channels of ``upernet``; 512 in the paper."""
+    """Channels of the feature pyramid of ``upernet`` and ``mask_rcnn``; 512 and 256 in the papers."""
     depth: Annotated[int, Field(ge=1)] = 2
     """Layers of ``segmenter``."""
     channels: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=2)] = (16, 32, 64, 128, 256)

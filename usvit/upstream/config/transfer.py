@@ -115,6 +115,12 @@ class TransferConfig(PretrainConfig):
             ("upstream", list(self.upstream), bool(self.upstream), "[]: one network is trained at a time"),
             ("leaks", self.leaks, self.leaks == "drop", "refuse"),
             ("segment.peer", settings.peer, settings.peer == settings.head, "another head than segment.head"),
+            (
+                "segment.table",
+                settings.table,
+                settings.table is not None and "mask_rcnn" in (settings.head, settings.peer),
+                "null: mask_rcnn outlines lesions alone",
+            ),
             ("train.batch_size", batch, "upernet" in (settings.head, settings.peer) and batch < 2, "2 or more"),
         ):
             if wrong:

@@ -40,6 +40,8 @@ class SegmentedHead(Record):
     hd95_mm: Estimate | None = optional("The same in mm, of images whose pixel spacing is known.")
     missed: Estimate | None = optional("Share of the images with a lesion in which none is predicted.")
     false_alarm: Estimate | None = optional("Share of the images without a lesion in which one is predicted.")
+    ap: Estimate | None = optional("Average precision of the candidates' boxes, mean over IoU 0.5 to 0.95 (COCO).")
+    ap50: Estimate | None = optional("Average precision of the candidates' boxes at an IoU of 0.5.")
     lesion_sensitivity: Estimate | None = optional("Share of lesions found by a candidate of 0.5 or more.")
     froc: list[FrocPoint] | None = optional()
 

@@ -18,6 +18,8 @@ _TITLES = {
     "miou": "Mean IoU over classes",
     "mean_class_accuracy": "Mean accuracy over classes",
     **MASK_TITLES,
+    "ap": "Average precision of boxes",
+    "ap50": "Average precision at IoU 0.5",
     "lesion_sensitivity": "Lesions found, confidence 0.5",
 }
 _CURVE = 1.5

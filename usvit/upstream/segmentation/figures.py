@@ -10,11 +10,12 @@ from usvit.estimate import Estimate
 from usvit.evaluation import grouped_mean, mask_estimates, mask_values
 from usvit.experiments import RunDirectory
 from usvit.files import read_csv, write_csv
+from usvit.metrics.box_precision import average_precisions
 from usvit.metrics.clustered_mean import clustered_difference
 from usvit.metrics.lesion_detection import RATES, found_above, froc, sensitivity_at
 from usvit.metrics.overlap import class_figures
 from usvit.upstream.records.segment import ClassOverlap, FrocPoint, SegmentDifference, SegmentedHead
-from usvit.upstream.segmentation.training import LESIONS, MASKS, PIXELS
+from usvit.upstream.segmentation.training import BOXES, LESIONS, MASKS, PIXELS
 
 _TEXT = ("dataset", "image_id", "group_id", "label", "file", "class")
 _COMPARED = ("dice", "iou", "hd95")
@@ -30,6 +31,7 @@ class PooledHead:
     pixels: pd.DataFrame
     lesions: pd.DataFrame | None
     """None if the classes are not lesion and background."""
+    boxes: pd.DataFrame | None
 
     @classmethod
     def read(cls, run: Path, folders: list[Path]) -> "PooledHead":
@@ -44,17 +46,19 @@ class PooledHead:
         masks = pooled(MASKS)
         places = {fold: folder.relative_to(run).as_posix() for fold, folder in enumerate(folders)}
         masks["file"] = masks.fold.map(places) + "/" + masks.file
-        lesions = None
-        if (folders[0] / LESIONS).is_file():
-            lesions = pooled(LESIONS).astype({"is_lesion": bool})
-        return cls(masks, pooled(PIXELS), lesions)
+        lesions, boxes = (
+            pooled(name).astype({"is_lesion": bool}) if (folders[0] / name).is_file() else None
+            for name in (LESIONS, BOXES)
+        )
+        return cls(masks, pooled(PIXELS), lesions, boxes)
 
     def write(self, folder: Path) -> None:
         """Write the tables of all folds, and the free-response curve."""
         write_csv(folder / MASKS, self.masks)
         write_csv(folder / PIXELS, self.pixels)
-        if self.lesions is not None:
+        if self.lesions is not None and self.boxes is not None:
             write_csv(folder / LESIONS, self.lesions)
+            write_csv(folder / BOXES, self.boxes)
             write_csv(folder / "froc.csv", froc(self.lesions, len(self.masks)))
 
     def record(self, head: str, n_params: int, seconds: float, classes: tuple[str, ...]) -> SegmentedHead:
@@ -66,11 +70,12 @@ class PooledHead:
             for name, (iou, accuracy, dice) in zip(classes, by_class.tolist(), strict=True)
         ]
         more: dict[str, object] = {}
-        if self.lesions is not None:
+        if self.lesions is not None and self.boxes is not None:
             figures = mask_estimates(self.masks)
             more = {name: figures[name] for name in ("dice", "iou", "hd95", "missed", "false_alarm")}
             spacing = self.masks.pixel_spacing_mm.astype(float)
             more["hd95_mm"] = grouped_mean((self.masks.hd95 * spacing).dropna(), self.masks) if spacing.any() else None
+            more |= average_precisions(self.boxes, self.masks.group_id.tolist())
             more["lesion_sensitivity"] = found_above(self.lesions, _DETECTED)
             curve = froc(self.lesions, len(self.masks))
             more["froc"] = [

@@ -12,11 +12,12 @@ from usvit.errors import UsvitError
 from usvit.models import feature_maps, last_of_each_size
 from usvit.upstream.config.segment import SegmentConfig, SegmentHead
 from usvit.upstream.segmentation.heads import LinearMasks, MaskTransformer, Pyramid, UPerNet
+from usvit.upstream.segmentation.mask_rcnn import MaskRCNNMasks
 
 IGNORED = 255
 """Label of a pixel that does not count."""
 _LAYERS = 4
-"""Layers of a network without stages that UPerNet reads."""
+"""Layers of a network without stages that UPerNet and Mask R-CNN read."""
 
 
 class SegmentationNetwork(nn.Module):
@@ -35,15 +36,24 @@ class SegmentationNetwork(nn.Module):
         plain = network is not None and len(self.levels) == 1
         self.options = {"norm": True} if plain and hasattr(network, "blocks") else {}
 
-    def forward(self, images: Tensor) -> Tensor:
-        if self.network is None:
-            logits = self.decoder(images)
-        else:
-            network: Any = self.network
-            layers = sorted({*self.levels})  # a shallow network has a layer several times
-            maps = network.forward_intermediates(images, indices=layers, intermediates_only=True, **self.options)
-            logits = self.decoder([maps[layers.index(level)] for level in self.levels])
+    @property
+    def has_own_loss(self) -> bool:
+        """Whether the head computes its loss from the labels, instead of that of its logits."""
+        return isinstance(self.decoder, MaskRCNNMasks)
+
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Return the logits; with labels (B, S, S), the summed losses of a head with its own loss."""
+        read: Any = images if self.network is None else self._maps(self.network, images)
+        if labels is not None:
+            assert isinstance(self.decoder, MaskRCNNMasks)
+            return self.decoder.losses(read, labels)
+        logits: Tensor = self.decoder(read)
         return F.interpolate(logits.float(), size=images.shape[-2:], mode="bilinear", align_corners=False)
+
+    def _maps(self, network: Any, images: Tensor) -> list[Tensor]:
+        layers = sorted({*self.levels})  # a shallow network has a layer several times
+        maps = network.forward_intermediates(images, indices=layers, intermediates_only=True, **self.options)
+        return [maps[layers.index(level)] for level in self.levels]
 
 
 def make_segmenter(
@@ -72,15 +82,21 @@ def make_segmenter(
             "such as usvit_small, resnet50 or vit_ti16, or set segment.head=unet."
         )
     levels = last_of_each_size(maps, image_size // 4)  # the finest stride of a backbone of UPerNet
-    pyramid = len(levels) == 1 and head == "upernet"
+    pyramid = len(levels) == 1 and head in ("upernet", "mask_rcnn")
     if pyramid:  # layers of one size: evenly spaced ones, the last among them
         levels = (np.linspace(0, len(maps), _LAYERS + 1)[1:].round().astype(int) - 1).clip(0).tolist()
     widths = [maps[level].shape[1] for level in levels]
+    neck = Pyramid(widths[0]) if pyramid else nn.Identity()
+    if head == "mask_rcnn":
+        strides = [image_size // maps[level].shape[-1] for level in levels]
+        if pyramid:
+            strides = [max(1, int(scale * one)) for scale, one in zip((0.25, 0.5, 1, 2), strides, strict=True)]
+        return SegmentationNetwork(network, levels, MaskRCNNMasks(widths, strides, image_size, settings.width, neck))
     makers = {"linear": LinearMasks, "segmenter": MaskTransformer, "upernet": UPerNet}
     more = {"segmenter": {"depth": settings.depth}, "upernet": {"width": settings.width}}.get(head, {})
     decoder: nn.Module = makers[head](widths, n_classes, **more)
     if pyramid:
-        decoder = nn.Sequential(Pyramid(widths[0]), decoder)
+        decoder = nn.Sequential(neck, decoder)
     return SegmentationNetwork(network, levels, decoder)
 
 

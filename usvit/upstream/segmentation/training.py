@@ -19,6 +19,7 @@ from usvit.data.transforms import make_augment
 from usvit.experiments import Learnt, RunDirectory, tensor_bytes, write_model
 from usvit.explaining import file_name
 from usvit.files import sha256_of_text, write_atomic, write_bytes, write_csv
+from usvit.metrics.box_precision import EDGES
 from usvit.metrics.lesion_detection import detect
 from usvit.metrics.overlap import class_pixels, mask_agreement
 from usvit.progress import Progress
@@ -28,17 +29,17 @@ from usvit.training import Figures, FitResult, Trainer, TrainingTask, seed_every
 from usvit.upstream.config.segment import SegmentHead
 from usvit.upstream.model_metadata import upstream_metadata
 from usvit.upstream.segmentation.images import RowsWithLabels, SegmentStore
-from usvit.upstream.segmentation.network import IGNORED, dense_loss
+from usvit.upstream.segmentation.network import IGNORED, SegmentationNetwork, dense_loss
 from usvit.upstream.segmentation.setup import SegmentationSetup
 
-MASKS, LESIONS, PIXELS, TIMES = "masks.csv", "lesions.csv", "pixels.csv", "times.csv"
+MASKS, LESIONS, BOXES, PIXELS, TIMES = "masks.csv", "lesions.csv", "boxes.csv", "pixels.csv", "times.csv"
 KEYS = ["dataset", "image_id", "group_id", "label"]
 _THRESHOLD = 0.5
 """Probability of the lesion above which a pixel belongs to it."""
 
 
 class SegmentationTask(TrainingTask):
-    """The loss of the class of each pixel (``dense_loss``).
+    """The loss of the class of each pixel (``dense_loss``), or that of a head with its own.
 
     Args:
         module: Maps (B, 3, S, S) to (B, K, S, S) logits.
@@ -46,11 +47,15 @@ class SegmentationTask(TrainingTask):
         kind: ``segment.loss``.
     """
 
-    def __init__(self, module: nn.Module, prepare: Any, kind: str):
+    def __init__(self, module: SegmentationNetwork, prepare: Any, kind: str):
         self.module, self._prepare, self._kind = module, prepare, kind
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
-        return dense_loss(module(self._prepare(portion["images"])), portion["labels"].long(), self._kind)
+        images, labels = self._prepare(portion["images"]), portion["labels"].long()
+        if self.module.has_own_loss:
+            own: torch.Tensor = module(images, labels)
+            return own
+        return dense_loss(module(images), labels, self._kind)
 
 
 class FoldSegmenter:
@@ -149,6 +154,7 @@ class FoldSegmenter:
         wrapped = self._fabric.setup_module(module.to(self._fabric.device)).eval()
         found: list[dict[str, Any]] = []
         lesions: list[dict[str, Any]] = []
+        boxes: list[dict[str, Any]] = []
         pixels: list[dict[str, Any]] = []
         for batch in self._store.batches(at, setup.base.inference_batch):
             shares = self._logits(wrapped, batch).softmax(1).cpu().numpy()
@@ -173,6 +179,11 @@ class FoldSegmenter:
                         for is_lesion, those in ((True, seen.lesions), (False, seen.false))
                         for size, confidence in those
                     ]
+                    boxes += [
+                        {**key, "is_lesion": int(confidence is None), "confidence": confidence}
+                        | dict(zip(EDGES, box, strict=True))
+                        for box, confidence in [*((one, None) for one in seen.lesion_boxes), *seen.candidate_boxes]
+                    ]
                 found.append(line)
                 counts = class_pixels(decided, true, len(setup.classes))
                 pixels += [
@@ -182,8 +193,9 @@ class FoldSegmenter:
                 ]
         write_csv(folder / PIXELS, pd.DataFrame(pixels))
         if binary:
-            columns = [*KEYS, "fold", "is_lesion", "pixels", "confidence"]
-            write_csv(folder / LESIONS, pd.DataFrame(lesions, columns=columns))
+            of_each = [*KEYS, "fold", "is_lesion", "confidence"]
+            write_csv(folder / LESIONS, pd.DataFrame(lesions, columns=[*of_each, "pixels"]))
+            write_csv(folder / BOXES, pd.DataFrame(boxes, columns=[*of_each, *EDGES]))
         write_csv(folder / MASKS, pd.DataFrame(found))  # the last file: it marks the folder as complete
 
 
