@@ -56,6 +56,7 @@ ALLOWED = {
     "experiments/fold_worker.py": {"np.memmap": (1, OWN_TEMPORARY)},
     "experiments/parallel_folds.py": {".open": (1, OWN_WRITING)},
     "exporting/folder.py": {"open": (1, OWN_TEMPORARY)},
+    "publishing/pull.py": {"open": (1, OWN_WRITING)},
     "kit/install.py": {"open": (2, "it runs without usvit; it opens regular files only, and reads a bounded part")},
     "lazy_names.py": {".read_bytes": (1, PACKAGE_FILE)},
     "limited/worker_process.py": {".read_text": (1, KERNEL), "os.open": (1, "the null device")},

@@ -25,6 +25,9 @@ from .node import serve_node as serve_node
 from .planning import plan_accuracy as plan_accuracy
 from .planning import plan_comparison as plan_comparison
 from .planning import plan_validation as plan_validation
+from .publishing import pull_model as pull_model
+from .publishing import push_model as push_model
+from .publishing import sign_model as sign_model
 from .reports import audit as audit
 from .reports import compare as compare
 from .reports import compare_readers as compare_readers

@@ -1,8 +1,10 @@
 """A MONAI bundle runs by MONAI's own command on real files, and says what usvit says."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -125,6 +127,35 @@ def test_monais_loader_and_its_check_of_shapes_take_the_bundle(bundle, fold):
         config_file=str(bundle / "configs" / "inference.json"),
         device="cpu",
     )
+
+
+def verify_metadata(bundle, schema):
+    """MONAI's own command, which takes a schema that is there already and downloads it otherwise."""
+    file = bundle / "configs" / "metadata.json"
+    command = [sys.executable, "-m", "monai.bundle", "verify_metadata", "--meta_file", file, "--filepath", schema]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_monais_own_command_verifies_the_metadata_against_the_specification(bundle, tmp_path):
+    schema = Path(__file__).with_name("monai_meta_schema.json")
+    answer = verify_metadata(bundle, schema)
+    assert answer.returncode == 0 and "metadata is verified with no error" in answer.stderr + answer.stdout
+    metadata = json.loads((bundle / "configs" / "metadata.json").read_text())
+    metadata["network_data_format"]["outputs"]["pred"].pop("dtype")
+    (tmp_path / "metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(ValueError, match="'dtype' is a required property"):
+        monai_bundle.verify_metadata(meta_file=str(tmp_path / "metadata.json"), filepath=str(schema))
+
+
+@pytest.mark.slow
+def test_monais_own_command_verifies_the_metadata_against_monais_schema(bundle, tmp_path):
+    """``USVIT_MONAI_SCHEMA`` names a copy of the schema, whose address is in metadata.json."""
+    schema = os.environ.get("USVIT_MONAI_SCHEMA", "")
+    if not Path(schema).is_file():
+        pytest.skip("MONAI's schema is a download: set USVIT_MONAI_SCHEMA to a copy of it")
+    answer = verify_metadata(bundle, schema)
+    assert answer.returncode == 0, answer.stderr
 
 
 def scorer(fold, source, out, **options):

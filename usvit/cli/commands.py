@@ -38,7 +38,10 @@ _PANELS = {
             "Average runs with the same folds: each test image by the networks that were not trained on it.",
         ),
         "models": CommandEntry(
-            "usvit.cli.models", "app", "List, describe and export networks, and pin their weights.", private=False
+            "usvit.cli.models",
+            "app",
+            "List, describe, export, sign and share networks, and pin their weights.",
+            private=False,
         ),
         "recipes": CommandEntry(
             "usvit.cli.listings", "recipes", "List the recipes of trainings, or show one.", private=False

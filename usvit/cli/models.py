@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from usvit.cli import export
+from usvit.cli import export, publishing
 from usvit.cli import options as o
 from usvit.cli.settings import takes_options
 from usvit.config.models_commands import ModelFilter, ModelInfoSettings
@@ -16,8 +16,10 @@ from usvit.terminal import plain, terminal_of
 if TYPE_CHECKING:
     from usvit.records import ModelsInfoRecord
 
-app = typer.Typer(help="List, describe and export networks, and pin their weights.", no_args_is_help=True)
+app = typer.Typer(help="List, describe, export, sign and share networks, and pin their weights.", no_args_is_help=True)
 app.command("export")(export.export)
+for _command in (publishing.push, publishing.pull, publishing.sign):
+    app.command()(_command)
 
 
 @app.command("list")

@@ -34,6 +34,9 @@ def report(
     figures: Annotated[
         str, typer.Option(help="Also write figures as files: svg, pdf, or svg,pdf.", metavar="F[,F]")
     ] = "",
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Also write report.pdf, by a Chromium, Chrome or Edge of this machine.")
+    ] = False,
 ) -> None:
     """Write the report of a run: report.html (a single file that works offline), report.md, and figures for a paper.
 
@@ -50,11 +53,14 @@ def report(
         audit=audit,
         prevalence=prevalence,
         figures=tuple(name.strip() for name in figures.split(",") if name.strip()),
+        pdf=pdf,
     )
     for one in written:
         print(f"report: {one.page}")
         print(f"        {one.markdown}")
         print(f"        {one.workbook}")
+        if one.pdf:
+            print(f"        {one.pdf}")
         if one.figures:
             print(f"        {len(one.figures)} figures in {one.figures[0].parent}")
     if index:

@@ -20,7 +20,7 @@ def _folds_text(folds: str | int | Sequence[int]) -> str:
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16"]
-Product = Literal["sr", "sc", "gsps", "seg", "overlay"]
+Product = Literal["sr", "sc", "gsps", "seg", "overlay", "fhir"]
 
 
 class NetworkSettings(Section):
@@ -38,6 +38,8 @@ class NetworkSettings(Section):
     """``sensitivity>=X``, ``specificity>=X``, ``youden``, or a threshold as a number."""
     calibration: Annotated[Path | None, Option(metavar="FILE")] = None
     """File with a temperature and thresholds, written by ``usvit recalibrate``."""
+    require_signature: Annotated[Path | None, Option(metavar="PUBKEY", rare=True)] = None
+    """Public key (PEM) with which every model must be signed, by ``usvit models sign``."""
     flip: bool = False
     """Average the probabilities of each image with those of its mirror image."""
     device: Device = "auto"
@@ -88,7 +90,8 @@ class ScoringSettings(ModelSettings):
     """Also draw images whose tissue region is unknown; they may show a patient's name."""
     products: frozenset[Product] = frozenset()
     """Files to write for each input file: ``sr`` (DICOM SR), ``sc`` (DICOM Secondary Capture), ``gsps`` (DICOM
-    presentation state), ``seg`` (DICOM segmentation), ``overlay`` (PNG); ``ProductOptions`` describes them."""
+    presentation state), ``seg`` (DICOM segmentation), ``overlay`` (PNG), ``fhir`` (HL7 FHIR);
+    ``ProductOptions`` describes them."""
     engine: Annotated[Literal["local", "ray"], Option(rare=True)] = "local"
     """``local``, or ``ray`` for the machines of a Ray cluster."""
     address: Annotated[str | None, Option(metavar="HOST:PORT", rare=True)] = None
@@ -112,6 +115,8 @@ class ProductOptions(Section):
     """Write a DICOM segmentation: what a model that predicts a mask marks as the lesion."""
     overlay: Annotated[bool, Option("--overlays")] = False
     """Write the same pictures as PNG."""
+    fhir: bool = False
+    """Write the results as HL7 FHIR (JSON): a DiagnosticReport and an Observation for each frame."""
 
     def products(self) -> frozenset[Product]:
         """Return the products that were chosen."""

@@ -55,6 +55,14 @@ The probabilities go to `BUNDLE/eval/scores.csv` (`--output_dir` names another f
 `failures.csv` beside it. Preprocessing and network are usvit's own code, so that the scores are those of usvit.
 `--device cpu` or `--device cuda` chooses where to compute.
 """,
+    "published": """\
+```sh
+usvit models pull ADDRESS model
+usvit score --model model --input IMAGES --out scores
+```
+
+`ADDRESS` is that of this model, such as hf://OWNER/NAME. The files are those of `model-files.json`, with their SHA-256.
+""",
 }
 
 _RESIZE = {

@@ -106,6 +106,7 @@ from usvit.records.model import (
     ThresholdRecord,
     UnitThresholds,
 )
+from usvit.records.model_files import ModelFilesRecord, SignatureRecord
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.mrmc import (
     AnswerRows,
@@ -209,6 +210,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     FoldsRecord,
     JobRecord,
     MetricsRecord,
+    ModelFilesRecord,
     ModelMetadata,
     ModelsInfoRecord,
     PhantomRecord,
@@ -313,6 +315,7 @@ __all__ = [
     "MemberOod",
     "MemberRun",
     "MetricsRecord",
+    "ModelFilesRecord",
     "ModelMetadata",
     "ModelSeen",
     "ModelsInfoRecord",
@@ -389,6 +392,7 @@ __all__ = [
     "SetBound",
     "SetsOfClass",
     "SetsOfFold",
+    "SignatureRecord",
     "StopCondition",
     "StudyProtocol",
     "SubgroupDifference",

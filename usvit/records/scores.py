@@ -264,7 +264,7 @@ class SummaryRecord(FileRecord):
     started: Name = key("Start of the job, of its first process if it was resumed, ISO 8601.")
     finished: Name = key("End of the job, ISO 8601.")
     seconds: Number = key("Time from started to finished, including pauses of a resumed job.", minimum=0)
-    products: dict[str, ProductRecord] = key("Kind (sr, sc, gsps, seg, overlay) -> files of this kind.")
+    products: dict[str, ProductRecord] = key("Kind (sr, sc, gsps, seg, overlay, fhir) -> files of this kind.")
     files: dict[str, ScoredTable] = key(
         "Table -> its rows and the SHA-256 of the file.",
         required=[

@@ -53,6 +53,7 @@ PRODUCTS = {
     "gsps": ("presentation state", "dicom/<image>-gsps.dcm"),
     "seg": ("lesion mask", "dicom/<image>-seg-<frame>.dcm"),
     "overlay": ("overlay", "overlays/<image>-<frame>.png"),
+    "fhir": ("FHIR report", "fhir/<image>.json"),
 }
 """Kind of product -> (name, path)."""
 SETTINGS = {

@@ -12,6 +12,7 @@ from usvit.records import fitting
 from usvit.reports.author_answers import Answers, read_answers
 from usvit.reports.content import Options, ReportContent, gather
 from usvit.reports.page import overview, page
+from usvit.reports.pdf import browser, pdf_of
 from usvit.reports.report_document import report_document
 from usvit.reports.workbook import workbook
 
@@ -26,6 +27,8 @@ class Written:
     markdown: Path
     workbook: Path
     figures: tuple[Path, ...]
+    pdf: Path | None = None
+    """The page as PDF, if it was asked for."""
 
 
 @checked_arguments
@@ -38,6 +41,7 @@ def report(
     audit: Path | None = None,
     prevalence: float | None = None,
     figures: tuple[str, ...] = (),
+    pdf: bool = False,
 ) -> tuple[list[Written], Path | None]:
     """Write the report of finished runs: report.html (one file, no network), report.md, report.xlsx, and figures.
 
@@ -53,6 +57,7 @@ def report(
         audit: folder or audit.json of an audit of the same images; None takes ``RUN/audit`` if it exists.
         prevalence: share of positives in (0, 1) at which PPV and NPV are wanted.
         figures: formats in which figures are also written as files: "svg", "pdf".
+        pdf: whether a Chromium, Chrome or Edge of this machine prints each page as report.pdf.
 
     Returns:
         What was written for each run, and the path of the overview (None without one).
@@ -75,11 +80,11 @@ def report(
         audit=audit,
         prevalence=prevalence,
     )
-    return write_reports([Path(run) for run in runs], out, options, figures)
+    return write_reports([Path(run) for run in runs], out, options, figures, pdf=pdf)
 
 
 def write_reports(
-    runs: list[Path], out: Path | None, options: Options, formats: tuple[str, ...] = ()
+    runs: list[Path], out: Path | None, options: Options, formats: tuple[str, ...] = (), *, pdf: bool = False
 ) -> tuple[list[Written], Path | None]:
     """Write the report of each run: report.html, report.md, report.xlsx and, on request, figures/*.
 
@@ -89,24 +94,27 @@ def write_reports(
             overview index.html. None writes each report into its run, without an overview.
         options: options of the reports.
         formats: file formats of the figures, from ``FORMATS``.
+        pdf: whether a browser prints each page as report.pdf.
 
     Returns:
         What was written for each run, and the path of the overview (None without one).
 
     Raises:
-        UsvitError: a format is unknown, two runs have one name, or as ``content.gather``; nothing has been written for
-            the run with the error.
+        UsvitError: a format is unknown, there is no browser for ``pdf``, two runs have one name, or as
+            ``content.gather``; nothing has been written for the run with the error.
     """
     for name in formats:
         if name not in FORMATS:
             raise unknown("format of figures", name, FORMATS)
+    if pdf:
+        browser()  # before anything is written
     names = [run.resolve().name for run in runs]
     if out is not None and (double := next((name for name in names if names.count(name) > 1), None)):
         raise UsvitError(f"Two runs are called {double}; their reports cannot stand side by side in {out}.")
     several = len(runs) > 1
     contents = [gather(run, options) for run in runs]
     folders = [run if out is None else out / name if several else out for run, name in zip(runs, names, strict=True)]
-    written = [_write(content, folder, formats) for content, folder in zip(contents, folders, strict=True)]
+    written = [_write(content, folder, formats, pdf=pdf) for content, folder in zip(contents, folders, strict=True)]
     if out is None or not several:
         return written, None
     index = out / "index.html"
@@ -114,7 +122,7 @@ def write_reports(
     return written, index
 
 
-def _write(content: ReportContent, folder: Path, formats: tuple[str, ...]) -> Written:
+def _write(content: ReportContent, folder: Path, formats: tuple[str, ...], *, pdf: bool) -> Written:
     plots = [*content.plots.values(), *content.losses.values()]
     figures = []
     with fitting(content.run.folder):
@@ -130,4 +138,7 @@ def _write(content: ReportContent, folder: Path, formats: tuple[str, ...]) -> Wr
     write_text(folder / "report.md", text)
     write_bytes(folder / "report.xlsx", book)
     write_text(folder / "report.html", page(content))
-    return Written(folder / "report.html", folder / "report.md", folder / "report.xlsx", tuple(figures))
+    if pdf:
+        write_bytes(folder / "report.pdf", pdf_of(folder / "report.html"))
+    printed = folder / "report.pdf" if pdf else None
+    return Written(folder / "report.html", folder / "report.md", folder / "report.xlsx", tuple(figures), printed)

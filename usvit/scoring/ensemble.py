@@ -19,6 +19,7 @@ from usvit.metrics.clustered_wilson import METHOD as RATE_METHOD
 from usvit.metrics.clustered_wilson import pooled_rate
 from usvit.metrics.threshold_choice import Rule
 from usvit.models import Observed, picture_statistics, several_logits_and_features
+from usvit.publishing import refuse_unsigned
 from usvit.records import (
     EnsembleOod,
     FlaggedImages,
@@ -111,12 +112,15 @@ class Ensemble:
             UsvitError: the folder holds no networks, the networks differ in classes or preprocessing, those of one run
                 also in architecture, model metadata does not match the weights, a member
                 of an ensemble is missing or changed, the calibration belongs to another model, or there is no such
-                rule, fold or device.
+                rule, fold or device. With ``require_signature``: a model is not signed with that key.
         """
         wanted = parse_rule(settings.operating_point)
         where = resolve_device(settings.device, settings.precision)
         fit = None if settings.calibration is None else read_calibration(settings.calibration)
         models = [model] if isinstance(model, Path) else list(model)
+        if settings.require_signature is not None:
+            for one in models:
+                refuse_unsigned(one, settings.require_signature)
         chosen = load_members(models, settings.folds)
         if fit is None:
             chosen = with_one_calibration(chosen)

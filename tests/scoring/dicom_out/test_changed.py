@@ -24,7 +24,7 @@ def test_no_product_comes_of_files_that_have_swapped_places(tmp_path):
     swap(Path(ann.location), Path(eve.location))
     out, products = make(tmp_path, ann, table, keep_ids=True)
     assert {(product.kind, product.path, product.error_code) for product in products} == {
-        (kind, None, "changed_since_scoring") for kind in ("sr", "sc", "gsps", "seg", "overlay")
+        (kind, None, "changed_since_scoring") for kind in ("sr", "sc", "gsps", "seg", "overlay", "fhir")
     }
     assert not [path for path in out.rglob("*") if path.is_file()]
     swap(Path(ann.location), Path(eve.location))
@@ -62,7 +62,7 @@ def test_a_swap_while_products_are_made_is_not_seen(tmp_path, monkeypatch):
 
     monkeypatch.setattr(item_reader.Opened, "view", exchanged)
     out, products = make(tmp_path, item, table, keep_ids=True)
-    assert [product.error_code for product in products] == [None] * 9
+    assert [product.error_code for product in products] == [None] * 10
     for product in products[:2]:
         assert pydicom.dcmread(out / product.path).PatientID == KNOWN["PatientID"]
 

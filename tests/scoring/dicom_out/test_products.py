@@ -1,5 +1,6 @@
 import io
 import pickle
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -46,6 +47,7 @@ def test_files_have_the_items_pseudonym_for_a_name(tmp_path):
         Product("seg", f"dicom/{ID}-seg-1.dcm"),
         Product("overlay", f"overlays/{ID}-0.png"),
         Product("overlay", f"overlays/{ID}-1.png"),
+        Product("fhir", f"fhir/{ID}.json"),
     ]
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert found == {product.path for product in products}
@@ -72,7 +74,11 @@ def test_a_finished_item_is_not_even_read_again(tmp_path):
 def test_a_picture_gets_no_report(tmp_path):
     path = save(speckle(1, 60, 80), tmp_path / "in" / "Jane.jpg")
     out, products = make(tmp_path, ScoringItem("Jane.jpg", str(path)), [row(ID, kind="picture")])
-    assert [(product.kind, product.error_code) for product in products] == [("sc", None), ("overlay", None)]
+    assert [(product.kind, product.error_code) for product in products] == [
+        ("sc", None),
+        ("overlay", None),
+        ("fhir", None),
+    ]
     data = pydicom.dcmread(out / products[0].path)
     assert "SourceImageSequence" not in data and data.LossyImageCompression == "01"
     assert data.PatientID == pseudonyms().item("Jane.jpg")
@@ -96,7 +102,7 @@ def test_a_member_of_an_archive_is_read_from_it(tmp_path):
 def test_an_item_that_is_gone_has_a_reason_for_each_product(tmp_path):
     _, products = make(tmp_path, ScoringItem("", "", problem="not_found"), rows(ID, 2))
     assert {(one.path, one.error_code) for one in products} == {(None, "not_found")}
-    assert {one.kind for one in products} == {"sr", "sc", "gsps", "seg", "overlay"}
+    assert {one.kind for one in products} == {"sr", "sc", "gsps", "seg", "overlay", "fhir"}
 
 
 def test_nothing_comes_of_an_item_without_rows(tmp_path):
@@ -155,7 +161,7 @@ def test_a_source_that_went_bad_costs_its_products_only(tmp_path, spoil, code):
     table = scored(item, [row(ID)])
     spoil(Path(item.location))
     out, products = make(tmp_path, item, table)
-    assert [(product.path, product.error_code) for product in products] == [(None, code)] * 5
+    assert [(product.path, product.error_code) for product in products] == [(None, code)] * 6
     assert code in PRODUCT_FAILURES
     assert not [path for path in out.rglob("*") if path.is_file()]
 
@@ -277,10 +283,13 @@ def test_no_text_of_the_source_is_in_any_byte_of_the_products(tmp_path, n_frames
     item = ScoringItem("Doe/Jane.dcm", str(path), patient="Doe Jane", study="MRN-study")
     with caplog.at_level(0):
         out, products = make(tmp_path, item, rows(ID, n_frames))
-    assert [product.error_code for product in products] == [None] * (3 + 2 * n_frames)
+    assert [product.error_code for product in products] == [None] * (4 + 2 * n_frames)
     for product in products:
         raw = (out / product.path).read_bytes()
-        if product.kind != "overlay":
+        if product.kind == "fhir":  # its identifiers come out of the key as well
+            raw = re.sub(rb"urn:(oid|uuid):[0-9a-f.-]+", b"", raw)
+            assert [trace for trace in TRACES if trace in raw] == []
+        elif product.kind != "overlay":
             data = pydicom.dcmread(io.BytesIO(raw))
             for element in data.iterall():
                 if element.VR == "UI":  # out of the key, so they may hold any digits by chance

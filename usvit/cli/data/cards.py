@@ -30,11 +30,17 @@ def list_(json_: o.Json = False) -> None:
 def info(
     name: Annotated[str, typer.Argument(help="A name from 'usvit data list', or the path of a card (.md).")],
     json_: o.Json = False,
+    as_croissant: Annotated[
+        bool, typer.Option("--croissant", help="Print the card as Croissant 1.0 (JSON-LD), for data portals.")
+    ] = False,
 ) -> None:
     """Show the card of a data set: classes, licence, layout, known faults, and how to get it."""
-    from usvit.data.datasets import card_facts, load_card, read_prose
+    from usvit.data.datasets import card_facts, croissant, load_card, read_prose
 
     card = load_card(name)
+    if as_croissant:
+        print(json.dumps(croissant(card, read_prose(name)), indent=2, ensure_ascii=False))
+        return
     if json_:
         print(json.dumps(card.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .cards import load_cards as load_cards
     from .cards import read_prose as read_prose
     from .cards import same_images as same_images
+    from .croissant import croissant as croissant
     from .data_root import DataRoot as DataRoot
     from .data_root import roots_from as roots_from
     from .examination_cache import decoder_versions as decoder_versions

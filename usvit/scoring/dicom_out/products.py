@@ -19,7 +19,7 @@ from pydicom.dataset import Dataset
 from usvit.data.burned_in import may_show_words
 from usvit.data.io import BadImage, UInt8
 from usvit.errors import UsvitError
-from usvit.files import for_the_owner_alone, write_atomic
+from usvit.files import for_the_owner_alone, write_atomic, write_json
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.dicom_out.deidentify import evidence_of
 from usvit.scoring.dicom_out.findings import MOST_FRAMES, Finding, ScoringModel, finding_of, most_suspicious
@@ -32,7 +32,7 @@ from usvit.scoring.reading.prepare import is_cut
 if TYPE_CHECKING:
     from usvit.scoring.dicom_out.structured_report import Predecessor
 
-KINDS = ("sr", "sc", "gsps", "seg", "overlay")
+KINDS = ("sr", "sc", "gsps", "seg", "overlay", "fhir")
 PRODUCT_FAILURES = {
     "no_reference": "the source does not say which image it is (SOP class, instance UID): no object can refer to it",
     "no_region": "no tissue region is known that the picture could be cut to, and any part of it may name the patient: "
@@ -91,7 +91,7 @@ def write_products(
     predecessors: Sequence["Predecessor"] = (),
 ) -> list[Product]:
     """Write ``dicom/<item_id>-sr.dcm``, ``-sc.dcm``, ``-gsps.dcm`` and ``-seg-<frame>.dcm``, and
-    ``overlays/<item_id>-<frame>.png``.
+    ``overlays/<item_id>-<frame>.png`` and ``fhir/<item_id>.json``.
 
     Existing files are kept, so that an interrupted job can be resumed; the same arguments give the same bytes. All but
     captures and overlays must refer to a DICOM instance, so other images get none. Of a loop, ``shown_frames`` are
@@ -179,6 +179,8 @@ class _ProductWork:
             for one in self.shown:
                 name = f"overlays/{self.item_id}-{one.frame}.png"
                 done.append(self._made("overlay", name, partial(self._png, one)))
+        if "fhir" in wanted:
+            done.append(self._made("fhir", f"fhir/{self.item_id}.json", self._fhir))
         return done
 
     def _made(self, kind: str, name: str, make: Callable[[Path], None]) -> Product:
@@ -216,6 +218,20 @@ class _ProductWork:
             revision=self.order.revision,
         )
         _save(path, report)
+
+    def _fhir(self, path: Path) -> None:
+        from usvit.scoring.dicom_out.fhir import bundle_of
+
+        bundle = bundle_of(
+            self._source(),
+            self.shown,
+            self.order.scorer,
+            item_id=self.item_id,
+            started=self.order.started,
+            n_frames=len(self.findings),
+            n_failed=self.n_failed,
+        )
+        write_json(path, bundle)
 
     def _presentation_state(self, path: Path) -> None:
         from usvit.scoring.dicom_out.presentation_state import presentation_state_of
