@@ -170,6 +170,7 @@ from usvit.records.scores import (
     ScoringMember,
     ScoringModelRecord,
     ScoringPreprocessing,
+    ScoringSegmenter,
     SummaryRecord,
     UnitPointRecord,
 )
@@ -378,6 +379,7 @@ __all__ = [
     "ScoringMember",
     "ScoringModelRecord",
     "ScoringPreprocessing",
+    "ScoringSegmenter",
     "SeenAnswer",
     "SeenCollectionRecord",
     "SeenFileRecord",
