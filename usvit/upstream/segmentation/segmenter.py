@@ -125,14 +125,15 @@ def load_segmenter(run: str | os.PathLike[str], *, device: Device = "auto") -> S
             together, its head is ``unet``, or there is no such device.
 
     Example:
+        >>> import numpy as np
         >>> import usvit
         >>> trained = usvit.transfer(
         ...     "segment", "scratch", dataset="phantom", model="timm:test_resnet", out="runs/segment", device="cpu",
         ...     model__image_size=64, segment__head="linear", split__folds=2, train__steps=2, train__eval_every=2,
         ... )
-        >>> (mask,) = usvit.load_segmenter(trained.path, device="cpu").predict("images/0.png")
-        >>> mask.ndim
-        2
+        >>> (mask,) = usvit.load_segmenter(trained.path, device="cpu").predict(np.zeros((48, 64), np.uint8))
+        >>> mask.shape
+        (48, 64)
     """
     path = Path(run)
     where = path if (path / "run.json").is_file() else path.absolute().parent
