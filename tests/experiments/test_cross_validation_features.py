@@ -121,6 +121,8 @@ def test_lesions_are_learnt_from_the_training_part_of_each_fold_and_scoring_crop
     columns = [f"prob_{name}" for name in model.classes]
     scores = package.load_model(out / "fold-0", device="cpu", precision="fp32").predict(image)
     assert np.allclose(scores[columns].iloc[0].to_numpy(float), row[columns].to_numpy(float), atol=1e-3)
+    onnx = usvit("models", "export", out / "fold-0", "--out", tmp_path / "onnx", "--format", "onnx")
+    assert onnx.code == 0, onnx.err  # the file is checked against PyTorch
 
 
 def test_lesions_cannot_be_learnt_from_images_without_masks(usvit, small_phantom, tmp_path):

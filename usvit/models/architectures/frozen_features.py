@@ -203,7 +203,7 @@ def around_lesion(images: Tensor, mask: Tensor, margin: float) -> tuple[Tensor, 
         starts.append(torch.where(hit > 0, place, float(n)).amin(1) / n)
         ends.append(torch.where(hit > 0, place + 1, 0.0).amax(1) / n)
     first, last = torch.stack(starts, 1), torch.stack(ends, 1)  # (B, 2) shares of the side
-    side = ((last - first).amax(1, keepdim=True) * (1 + 2 * margin)).clamp(_LEAST, 1)
+    side = ((last - first).amax(1, keepdim=True) * (1 + 2 * margin)).clamp(_LEAST, 1.0)
     centre = torch.minimum(torch.maximum((first + last) / 2, side / 2), 1 - side / 2)
     found = inside.flatten(1).any(1)[:, None]
     side, centre = torch.where(found, side, 1.0), torch.where(found, centre, 0.5)
