@@ -43,6 +43,7 @@ FUNCTIONS = (
     "create_model",
     "pretrain",
     "transfer",
+    "load_segmenter",
     "test",
     "run_study",
     "best_of_study",
@@ -168,7 +169,9 @@ def test_records_are_read_without_pandas():
 
 def test_the_package_offers_its_functions_and_packages():
     packages = {"data", "metrics", "models", "training"}
-    assert {*FUNCTIONS, *packages, "Predictor", "RunResult", "UsvitError"} == set(dir(usvit)) - {"__version__"}
+    assert {*FUNCTIONS, *packages, "Predictor", "RunResult", "Segmenter", "UsvitError"} == set(dir(usvit)) - {
+        "__version__"
+    }
     assert callable(usvit.metrics.auc) and callable(usvit.training.Trainer)
 
 

@@ -50,6 +50,8 @@ from .upstream.bench import benchmark as benchmark
 from .upstream.scaling import fit_shapes as fit_shapes
 from .upstream.scaling import plan_shapes as plan_shapes
 from .upstream.scaling import predict_shape as predict_shape
+from .upstream.segmentation.segmenter import Segmenter as Segmenter
+from .upstream.segmentation.segmenter import load_segmenter as load_segmenter
 from .upstream.studies import best_of_study as best_of_study
 from .upstream.studies import list_studies as list_studies
 from .upstream.studies import measure_shift as measure_shift

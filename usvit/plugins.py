@@ -81,6 +81,8 @@ class Plugin:
     """Name in ``run.json`` -> kind of run."""
     image_sources: str | None = None
     """``module:function`` that opens images by the name of a source: see ``usvit.explaining.images``."""
+    segmenters: str | None = None
+    """``module:function`` that loads a segmenter from the folder of a run: see ``usvit.scoring.lesion_source``."""
 
 
 @functools.cache
@@ -127,6 +129,11 @@ def record_modules() -> Iterator[Any]:
 def image_source() -> Callable[..., Any] | None:
     """Return the function that opens images by the name of a source; None if no plug-in has one."""
     return next((load(plugin.image_sources) for plugin in plugins() if plugin.image_sources is not None), None)
+
+
+def segmenter_loader() -> Callable[..., Any] | None:
+    """Return the function that loads a segmenter; None if no plug-in has one."""
+    return next((load(plugin.segmenters) for plugin in plugins() if plugin.segmenters is not None), None)
 
 
 def load(name: str) -> Any:

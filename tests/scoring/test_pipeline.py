@@ -40,7 +40,7 @@ class Values:
     """Stands for ``Describer``: the row of an image is its score."""
 
     def __init__(self, networks):
-        self.ensemble = networks
+        self.ensemble, self.lesions = networks, False
 
     def row(self, item, facts, frame, scores, k):
         return {"score": scores[k]}

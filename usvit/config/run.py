@@ -126,6 +126,11 @@ class RunConfig(Training):
         averages = self.optim.name == "schedule_free_adamw" or self.train.initial_share > 0
         return "recomputed" if averages else "as_is"
 
+    @property
+    def learns_masks(self) -> bool:
+        """Whether something learns lesion masks."""
+        return self.loss.mask_weight > 0 or self.model.lesion_steps > 0
+
     @model_validator(mode="after")
     def _adapts_trained_weights(self) -> "RunConfig":
         if self.model.tune == "lora" and self.model.weights == "scratch":

@@ -53,6 +53,9 @@ class ModelSettings(NetworkSettings):
 
     panel = "Reading and computing"
 
+    seg_from: Annotated[Path | None, Option(metavar="RUN")] = None
+    """Run of ``usvit transfer --how segment``, or one of its folds, whose segmenters mark the lesion, instead of the
+    model itself. The tables then have the area of the lesion."""
     abstain: bool = False
     """Make no decision on images that are out of distribution."""
     batch_size: Annotated[int, Field(ge=1, le=4096), Option(rare=True)] = BATCH_SIZE
@@ -112,7 +115,7 @@ class ProductOptions(Section):
     gsps: bool = False
     """Write a DICOM presentation state: region and result, over the image."""
     seg: bool = False
-    """Write a DICOM segmentation: what a model that predicts a mask marks as the lesion."""
+    """Write a DICOM segmentation: what the model, or ``--seg-from``, marks as the lesion."""
     overlay: Annotated[bool, Option("--overlays")] = False
     """Write the same pictures as PNG."""
     fhir: bool = False

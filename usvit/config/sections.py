@@ -184,6 +184,12 @@ class ModelConfig(Section):
     lesion: bool = False
     """``features``: each map is averaged over the image and also over the lesion, which ``usvit_small`` finds; that
     network was trained on phantoms alone (``--weights phantom``)."""
+    lesion_crop: Annotated[float, Field(ge=0, le=4)] | None = None
+    """``features``: the networks see a square around the lesion that ``usvit_small`` finds instead of the whole image,
+    with a margin of this share of its side on each side; the whole image where it finds none. null: the whole image."""
+    lesion_steps: Annotated[int, Field(ge=0)] = 0
+    """``features``: steps in which ``usvit_small`` first learns the lesion masks of the training part of each fold; 0:
+    it finds lesions as it learnt it from phantoms."""
     refinements: tuple[Refinement, ...] = ()
     """``features``: the standard deviation of each map over the image (the lesion) beside its mean (``spread``); the
     mean over the image and its mirror image (``mirror``); the root, with the sign (``root``); a penalty on the head
@@ -197,11 +203,17 @@ class ModelConfig(Section):
     def _features_are_frozen(self) -> "ModelConfig":
         if self.features is not None and self.tune != "head":
             raise ValueError(f"model.features are frozen, but model.tune is {self.tune}: set model.tune=head")
-        own = (self.lesion, self.refinements, self.views != (1.0,), "+" in self.name)
+        crops = self.lesion_crop is not None
+        own = (self.lesion, crops, self.lesion_steps, self.refinements, self.views != (1.0,), "+" in self.name)
         if self.features is None and any(own):
             raise ValueError(
-                "model.views, model.lesion, model.refinements and several networks in model.name belong to features of "
-                "frozen networks: set model.features to last or stages"
+                "model.views, model.lesion, model.lesion_crop, model.lesion_steps, model.refinements and several "
+                "networks in model.name belong to features of frozen networks: set model.features to last or stages"
+            )
+        if self.lesion_steps and not (self.lesion or crops):
+            raise ValueError(
+                "model.lesion_steps train the network that finds the lesion, and nothing uses it: set model.lesion or "
+                "model.lesion_crop, or model.lesion_steps to 0"
             )
         return self
 
@@ -211,7 +223,8 @@ class ModelConfig(Section):
         if self.features is None:
             return {}
         refined = {"refinements": list(self.refinements)} if self.refinements else {}
-        return {"features": self.features, "views": list(self.views), "lesion": self.lesion, **refined}
+        crop = {} if self.lesion_crop is None else {"lesion_crop": self.lesion_crop}
+        return {"features": self.features, "views": list(self.views), "lesion": self.lesion, **crop, **refined}
 
     @model_validator(mode="after")
     def _adapters_are_trained(self) -> "ModelConfig":

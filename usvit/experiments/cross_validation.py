@@ -130,7 +130,7 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
             memory_gb=setup.config.input.cache_gb,
             folder=run.path,
             progress=progress,
-            with_lesions=setup.config.input.augment != "none" or setup.config.loss.mask_weight > 0,
+            with_lesions=setup.config.input.augment != "none" or setup.config.learns_masks,
             cache=setup.config.data.cache,
         )
 

@@ -180,10 +180,13 @@ def prepare(
     preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std, config.input.crop)
     manifest = open_manifest(config.data, roots, progress)
     rows = manifest.usable
-    if config.loss.mask_weight > 0 and not rows.mask_path.notna().any():
+    if config.learns_masks and not rows.mask_path.notna().any():
+        name, value = "loss.mask_weight", config.loss.mask_weight
+        if not value:
+            name, value = "model.lesion_steps", config.model.lesion_steps
         raise UsvitError(
-            f"loss.mask_weight is {config.loss.mask_weight:g}, but no image of {config.data.dataset} has a lesion "
-            "mask. Set loss.mask_weight to 0, or add a data set with masks (usvit data info NAME)."
+            f"{name} is {value:g}, but no image of {config.data.dataset} has a lesion "
+            f"mask. Set {name} to 0, or add a data set with masks (usvit data info NAME)."
         )
     unit_codes(rows, config.loss.vote)  # an error before the weights are read
     refuse_missing_units(rows, config.units, manifest.classes, manifest.positive_class)

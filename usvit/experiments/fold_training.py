@@ -14,6 +14,7 @@ from usvit.data.splits import rows_of_split
 from usvit.data.transforms import make_augment, resolve_on
 from usvit.errors import UsvitError
 from usvit.experiments.cross_validation_setup import CrossValidationSetup
+from usvit.experiments.lesion_training import teach_lesions
 from usvit.experiments.training_units import TrainingUnits
 from usvit.experiments.validation import Validation
 from usvit.models import UpstreamModel, WithMaskHead, load_trained
@@ -106,6 +107,8 @@ class FoldTrainer:
         at = {split: rows_of_split(setup.folds, rows, split, fold) for split in ("train", "val", "test")}
         units = TrainingUnits.of(config.loss, rows, setup.classes, setup.manifest.positive_class)
         model = setup.network(fold)
+        if config.model.lesion_steps:
+            teach_lesions(setup, model, self._store, at, fold, fabric, self._progress, checkpoint.parent)
         subject, optim = Subject(model, self._store, setup.preprocessing.normalised), config.optim
         if config.model.tune == "head":
             # The head is the last layer, whose learning rate is not decayed.

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from .trainable import train_mode as train_mode
     from .trained_model import UPSTREAM as UPSTREAM
     from .trained_model import TrainedModel as TrainedModel
+    from .trained_model import load_network as load_network
     from .trained_model import load_trained as load_trained
     from .upstream_model import UpstreamModel as UpstreamModel
     from .view_attention import ATTENTION_FILE as ATTENTION_FILE

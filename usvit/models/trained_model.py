@@ -76,6 +76,21 @@ def load_trained(folder: Path) -> TrainedModel:
             f"ultrasound images yet. Fine-tune it first: usvit cv --weights {fold}."
         )
     metadata = load_record(where, ClassifierMetadata)
+    model, spec = load_network(fold, metadata)
+    return TrainedModel(model, spec, metadata, Preprocessing.of_record(metadata.preprocessing))
+
+
+def load_network(fold: Path, metadata: ModelMetadata) -> tuple[nn.Module, ModelSpec]:
+    """Load the network that metadata describe onto the CPU, in evaluation mode; of any stage.
+
+    Args:
+        fold: Folder with ``model.safetensors`` and ``model.json``.
+        metadata: Content of ``model.json``.
+
+    Raises:
+        UsvitError: Metadata or weights are damaged or do not belong together.
+    """
+    file, where = fold / "model.safetensors", fold / "model.json"
     seen_by(metadata, fold)
     spec, preprocessing = _spec(metadata, where), Preprocessing.of_record(metadata.preprocessing)
     n_classes, stated = len(metadata.classes), metadata.weights_sha256
@@ -107,7 +122,7 @@ def load_trained(folder: Path) -> TrainedModel:
             f"The weights {file} are not those of {spec.name} with {n_classes} classes, which {where} "
             f"describes. Copy both from the same fold. ({reason})"
         ) from error
-    return TrainedModel(model.eval(), spec, metadata, preprocessing)
+    return model.eval(), spec
 
 
 def _with_base(weights: Weights) -> dict[str, torch.Tensor]:
@@ -157,7 +172,7 @@ def _refuse_larger(
     )
 
 
-def _spec(metadata: ClassifierMetadata, where: Path) -> ModelSpec:
+def _spec(metadata: ModelMetadata, where: Path) -> ModelSpec:
     """Return the network that metadata describes."""
     try:
         vit = ViTConfig(**metadata.vit).model_dump(exclude_none=True)

@@ -171,6 +171,7 @@ from usvit.records.scores import (
     ScoringMember,
     ScoringModelRecord,
     ScoringPreprocessing,
+    ScoringSegmenter,
     SummaryRecord,
     UnitPointRecord,
 )
@@ -381,6 +382,7 @@ __all__ = [
     "ScoringMember",
     "ScoringModelRecord",
     "ScoringPreprocessing",
+    "ScoringSegmenter",
     "SeenAnswer",
     "SeenCollectionRecord",
     "SeenFileRecord",

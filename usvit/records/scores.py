@@ -213,6 +213,14 @@ class UnitPointRecord(Record):
         return f"{self.pooling.replace('-', '_')}_calibrated_{positive}"
 
 
+class ScoringSegmenter(Record):
+    """The segmenter of --seg-from."""
+
+    name: Text = key("Network and head.")
+    sha256: Sha256
+    networks: Count = key("Number of networks whose probabilities are averaged.", minimum=1)
+
+
 class ScoringModelRecord(Record):
     """The networks that scored, and their calibration."""
 
@@ -223,6 +231,7 @@ class ScoringModelRecord(Record):
     preprocessing: ScoringPreprocessing
     members: list[ScoringMember] = key(minItems=1)
     flip: bool = key("true if probabilities are averaged with those of the mirrored image.")
+    segmenter: ScoringSegmenter | None = optional("What marks the lesion, with --seg-from.")
     calibration: ScoringCalibration | None
     rule: Text | None = optional("Rule of the threshold.")
     threshold: Number | None = optional("Threshold of a single image.", null=True)

@@ -96,6 +96,15 @@ class ScoreRow(CsvRow):
     flags: Text | None = key("Detected features, joined by ';'.")
     quality: Share | None = key("Image quality; higher is better.")
     pixel_spacing_mm: Number | None = key("Pixel spacing of the tissue region.")
+    lesion_area: Number | None = optional(
+        "Area of the lesion that the model or the segmenter marks; 0 without one. The column exists only if lesions "
+        "are marked (--seg, --seg-from, or --gsps with a model that predicts a mask).",
+        minimum=0,
+        null=True,
+    )
+    lesion_unit: Literal["mm2", "px"] | None = optional(
+        "Unit of lesion_area: mm2 if the pixel spacing is known, otherwise pixels of the file.", null=True
+    )
     brightness: Number | None = key("Mean grey level of the network's crop.", minimum=0, maximum=255)
     contrast: Number | None = key("Standard deviation of the grey levels of the network's crop.", minimum=0)
     width: Count | None = key("Width of the crop in pixels of the file.")

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from .manifest_predictions import RunNetworks as RunNetworks
     from .manifest_predictions import predict_manifest as predict_manifest
     from .operating_point import parse_rule as parse_rule
+    from .predictor import ImageInput as ImageInput
     from .predictor import Predictor as Predictor
+    from .predictor import image_pixels as image_pixels
     from .predictor import load_model as load_model
     from .reading.item_reader import file_sha256_of as file_sha256_of
     from .reading.item_reader import open_item as open_item

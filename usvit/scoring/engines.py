@@ -23,6 +23,7 @@ from usvit.resources import usable_cores
 from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.items import Done, ReadSettings, ScoringItem
 from usvit.scoring.journal import Batch
+from usvit.scoring.lesion_source import load_lesion_segmenter
 from usvit.scoring.pipeline import CHUNK, Describer, scored
 from usvit.scoring.reading.workers import Readers
 
@@ -47,7 +48,10 @@ class ModelChoice:
 
     def load(self) -> Ensemble:
         """Load the networks; see ``Ensemble.load``."""
-        return Ensemble.load(self.paths, settings=self.settings)
+        ensemble = Ensemble.load(self.paths, settings=self.settings)
+        if (run := self.settings.seg_from) is not None:
+            ensemble.use_segmenter(load_lesion_segmenter(run, ensemble.preprocessing.crop, self.settings.device))
+        return ensemble
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def score_on_ray(
         share = TaskShare.of(ray, cpus, use_gpus=choice.settings.device != "cpu")
         n = share.n_at_once(ray)
         # each worker loads the networks itself
-        words = (describer.pseudonyms, describer.keep_ids, describer.abstain, describer.zone)
+        words = (describer.pseudonyms, describer.keep_ids, describer.abstain, describer.zone, describer.lesions)
         scorer = share.remote(ray, _Scorer)
 
         def start() -> Any:
@@ -229,7 +233,7 @@ class _Scorer:
         self,
         reading: Reading,
         choice: ModelChoice,
-        words: tuple[Pseudonyms, bool, bool, AbstentionZone | None],
+        words: tuple[Pseudonyms, bool, bool, AbstentionZone | None, bool],
         batch_size: int,
         cpus: int,
         use_gpu: bool,

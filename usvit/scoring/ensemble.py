@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.special import softmax
 
 from usvit.config.keywords import takes_settings
@@ -27,10 +28,12 @@ from usvit.records import (
     ScoringCalibration,
     ScoringModelRecord,
     ScoringPreprocessing,
+    ScoringSegmenter,
     SeenGap,
     UnitPointRecord,
 )
 from usvit.scoring.calibration import LocalCalibration, read_calibration, scaled
+from usvit.scoring.dicom_out.network_maps import lesions_of, without_mask
 from usvit.scoring.ensemble_members import (
     FoldModel,
     ensemble_sha256,
@@ -39,6 +42,7 @@ from usvit.scoring.ensemble_members import (
     with_one_calibration,
 )
 from usvit.scoring.items import DECIDES, UNIT_IDS, ReadSettings
+from usvit.scoring.lesion_source import LesionSegmenter
 from usvit.scoring.operating_point import (
     ScoringThreshold,
     UnitPoint,
@@ -98,6 +102,8 @@ class Ensemble:
         self.n_members = len(members)
         self._together = sharing_backbones(members)
         self._seen = together(seen_by(member.trained.metadata, member.folder) for member in members)
+        self.segmenter: LesionSegmenter | None = None
+        """What marks the lesion instead of the networks."""
 
     @classmethod
     @takes_settings
@@ -144,6 +150,15 @@ class Ensemble:
         elif len(models) == 1:
             unit = of_unit(models[0], chosen, first.classes, first.positive, wanted)
         return cls(chosen, where, flip=settings.flip, calibration=fit, point=point, rule=wanted, of_unit=unit)
+
+    def use_segmenter(self, segmenter: LesionSegmenter) -> None:
+        """Let a segmenter mark the lesion; the images that it has seen count as seen, too."""
+        self.segmenter, self._seen = segmenter, together([self._seen, segmenter.seen])
+
+    @property
+    def marks_lesions(self) -> bool:
+        """Whether there is a segmenter, or all networks predict the mask of the lesion."""
+        return self.segmenter is not None or not without_mask([member.trained for member in self.members])
 
     @property
     def threshold(self) -> float | None:
@@ -208,7 +223,8 @@ class Ensemble:
             thumbnails: ``thumbnail_side``, ``pictures`` and ``keep_words`` of ``ReadSettings``.
         """
         own = self.preprocessing
-        return ReadSettings(own.image_size, own.resize, own.crop, frames, **thumbnails)
+        segmenter = None if self.segmenter is None else self.segmenter.preprocessing
+        return ReadSettings(own.image_size, own.resize, own.crop, frames, segmenter=segmenter, **thumbnails)
 
     def score(self, pixels: UInt8) -> Scores:
         """Score a batch of images.
@@ -253,6 +269,22 @@ class Ensemble:
                 copied.record()
         return Outputs(logits, features, statistics, copied)
 
+    def lesion_maps(self, images: Sequence[UInt8]) -> NDArray[np.float32]:
+        """Return the probability that a pixel belongs to the lesion, (B, S, S) in [0, 1].
+
+        Args:
+            images: B images (S, S, 3) uint8, ``Frame.for_mask``.
+        """
+        batch = torch.from_numpy(np.stack(images))
+        if self.segmenter is not None:
+            return self.segmenter.maps(batch)
+        return self.mean_of([lesions_of(member.trained, batch) for member in self.members]).astype(np.float32)
+
+    def mean_of(self, each: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Return the mean of an array of each network, by their shares."""
+        equal = len(set(self.shares)) == 1
+        return np.asarray(np.average(each, axis=0, weights=None if equal else self.shares))
+
     def combine(self, outputs: Outputs) -> Scores:
         """Compute scores from the outputs of the networks; wait for those of a GPU.
 
@@ -287,6 +319,7 @@ class Ensemble:
             unusual=middle > 1,
             views=np.stack(calibrated, axis=1) if self.pools else None,
             described=np.stack(described, axis=1) if described else None,
+            lesions=outputs.lesions,
         )
 
     def record(self) -> ScoringModelRecord:
@@ -302,6 +335,11 @@ class Ensemble:
             ),
             members=[one for fold in self.folds for one in fold.records(name_run=several)],
             flip=self.flip,
+            segmenter=None
+            if self.segmenter is None
+            else ScoringSegmenter(
+                name=self.segmenter.name, sha256=self.segmenter.sha256, networks=self.segmenter.n_networks
+            ),
             calibration=None
             if fit is None
             else ScoringCalibration(

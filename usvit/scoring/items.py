@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from usvit.data.io import PICTURE_NAMES, UInt8
+from usvit.data.transforms import Preprocessing
 
 FAILURES = {
     "not_found": "there is no such file (any more)",
@@ -126,6 +127,13 @@ class Frame:
     """Near-duplicate description of the whole decoded frame (``usvit.data.near_duplicates.compact``). It identifies
     near-duplicates of images that the network has seen, and near-duplicates among the scored images. The image cannot
     be reconstructed from it."""
+    segmented: UInt8 | None = field(default=None, repr=False)
+    """The image for a segmenter (``ReadSettings.segmenter``)."""
+
+    @property
+    def for_mask(self) -> UInt8:
+        """The image for what marks the lesion: a segmenter, or the networks themselves."""
+        return self.pixels if self.segmented is None else self.segmented
 
 
 @dataclass(frozen=True)
@@ -168,14 +176,28 @@ class ReadSettings:
     """Make thumbnails of all images, even if they show text."""
     max_bytes: int = 4_000_000_000
     """An item with more bytes, packed or unpacked, fails as ``too_large``."""
+    segmenter: Preprocessing | None = None
+    """How images are also resized, for a segmenter; its crop is that of the networks."""
+
+    @property
+    def square(self) -> Preprocessing:
+        """How images are cropped and resized for the networks, which normalise them later."""
+        return Preprocessing(self.image_size, self.resize, (0, 0, 0), (1, 1, 1), self.crop)
+
+    @property
+    def mask_square(self) -> Preprocessing:
+        """The same for what marks the lesion."""
+        return self.segmenter or self.square
 
 
-def score_columns(classes: tuple[str, ...], positive: str, *, sides: bool = False, weights: bool = False) -> list[str]:
+def score_columns(
+    classes: tuple[str, ...], positive: str, *, sides: bool = False, weights: bool = False, lesions: bool = False
+) -> list[str]:
     """Return the columns of ``scores.csv`` in their order; docs/reference/files.md describes each.
 
     ``sides`` tells whether an image of the job states the breast that it shows; otherwise there are no columns ``side``
     and ``breast_id``. ``weights`` tells whether attention pools the images of a breast, study or patient, with a column
-    ``view_weight``.
+    ``view_weight``. ``lesions`` tells whether the lesion was marked (``LESION_COLUMNS``).
 
     ``item_id`` and ``frame`` are the key of a row. The columns of ``PRIVATE_COLUMNS`` are empty without ``--keep-ids``.
     """
@@ -187,6 +209,7 @@ def score_columns(classes: tuple[str, ...], positive: str, *, sides: bool = Fals
         *((VIEW_WEIGHT,) if weights else ()),
         *("decision", "abstained", "threshold", "threshold_origin"),
         *("novelty", "unusual", "seen", "flags", "quality", "pixel_spacing_mm"),
+        *(LESION_COLUMNS if lesions else ()),
         *IMAGE_COLUMNS,
         *("pixel_sha256", "file_sha256", "model_sha256"),
         *PRIVATE_COLUMNS,
@@ -205,6 +228,8 @@ COPY_COLUMNS = ("item_id", "frame", "pixel_sha256", DESCRIPTION)
 PRIVATE_COLUMNS = ("path", "sop_instance_uid", "study_instance_uid", "original_patient_id", "device", "study_date")
 IMAGE_COLUMNS = ("brightness", "contrast", "width", "height")
 """Mean and SD of the grey levels of the network's crop, and its size in pixels."""
+LESION_COLUMNS = ("lesion_area", "lesion_unit")
+"""Area of the marked lesion, 0 without one, and its unit: ``mm2`` if the pixel spacing is known, otherwise ``px``."""
 ADDED_COLUMNS = (*IMAGE_COLUMNS, "study_date")
 """Columns that tables of versions before ``usvit watch`` lack; they are read as empty."""
 FAILURE_COLUMNS = ("item_id", "path", "frame", "code", "reason")

@@ -105,11 +105,17 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
     choice = ModelChoice(
         tuple(model.resolve() for model in request.models),
         settings.model_copy(
-            update={"calibration": None if settings.calibration is None else settings.calibration.resolve()}
+            update={
+                name: None if (path := getattr(settings, name)) is None else path.resolve()
+                for name in ("calibration", "seg_from")
+            }
         ),
     )
     ensemble = choice.load()
-    if "seg" in settings.products:
+    lesions = "seg" in settings.products or (
+        ensemble.marks_lesions and ("gsps" in settings.products or ensemble.segmenter is not None)
+    )
+    if "seg" in settings.products and ensemble.segmenter is None:
         check_masks([member.trained for member in ensemble.members])
     if (own := ensemble.unit_point) is not None and own.unit not in DECIDES:
         other = f"for {own.unit}s, run usvit evaluate SCORES --labels FILE --unit {own.unit} --pooling {own.pooling}"
@@ -152,7 +158,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
             journal = open_journal(folder.journal)
             try:
                 not_linked = _find(items, request, journal, pseudonyms, reading)
-                describer = Describer(ensemble, pseudonyms, settings.keep_ids, settings.abstain, zone)
+                describer = Describer(ensemble, pseudonyms, settings.keep_ids, settings.abstain, zone, lesions)
                 _score_all(request, reading, choice, describer, journal, progress)
                 pooling = ensemble.view_pooling(abstain=settings.abstain)
                 pooled = None if pooling is None else journal.pool(pooling.unit_id, pooling.pool)
@@ -169,7 +175,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
                         started=folder.started,
                         progress=progress,
                     )
-                write_results(settings, folder, journal, ensemble, zone, pooled)
+                write_results(settings, folder, journal, ensemble, zone, pooled, lesions=lesions)
             finally:
                 journal.close()
             folder.finish()

@@ -29,6 +29,8 @@ class Scores:
     nothing to pool."""
     described: Float | None = None
     """(B, M, E) what attention needs of the image by each network (``ViewAttention.described``); None without one."""
+    lesions: NDArray[np.float32] | None = None
+    """(B, S, S) probability that a pixel belongs to the lesion; None if not asked for."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Outputs:
     """(B, 23) of ``picture_statistics``; None if no network has an OOD detector."""
     copied: torch.cuda.Event | None = None
     """On a GPU: recorded after the last copy."""
+    lesions: NDArray[np.float32] | None = field(default=None, repr=False)
+    """(B, S, S) probability that a pixel belongs to the lesion (``Ensemble.lesion_maps``); None if not asked for."""
 
     @property
     def ready(self) -> bool:

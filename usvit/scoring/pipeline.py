@@ -11,16 +11,21 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from usvit.pseudonyms import Pseudonyms
 from usvit.records import AbstentionZone
 from usvit.scoring.abstention import decide_or_abstain
 from usvit.scoring.calibration import group_of
+from usvit.scoring.dicom_out.network_maps import LESION
 from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.inference import Inference
 from usvit.scoring.items import (
     DESCRIPTION,
     FAILURES,
     IMAGE_COLUMNS,
+    LESION_COLUMNS,
     VIEW_WEIGHT,
     VIEWS,
     Done,
@@ -52,6 +57,8 @@ class Describer:
     """Abstain on unusual images."""
     zone: AbstentionZone | None = None
     """Probabilities on which to abstain."""
+    lesions: bool = False
+    """Measure the marked lesion."""
 
     def row(self, item: ScoringItem, facts: ItemFacts, frame: Frame, scores: Scores, k: int) -> Row:
         """Return one row of ``scores.csv``, with the near-duplicate description of its image.
@@ -110,6 +117,7 @@ class Describer:
             "flags": ";".join(dict.fromkeys([*facts.flags, *frame.flags])),
             "quality": frame.quality,
             "pixel_spacing_mm": facts.pixel_spacing_mm,
+            **(self._lesion(scores.lesions[k], facts, frame) if scores.lesions is not None else {}),
             **dict(zip(IMAGE_COLUMNS, (*map(_finite, frame.grey), *(frame.size or (None, None))), strict=True)),
             "pixel_sha256": frame.pixel_sha256,
             "file_sha256": facts.file_sha256,
@@ -118,6 +126,14 @@ class Describer:
             DESCRIPTION: base64.b64encode(frame.description).decode(),
             **views,
         }
+
+    def _lesion(self, probability: NDArray[np.float32], facts: ItemFacts, frame: Frame) -> Row:
+        """Measure the part of the frame that is marked as the lesion."""
+        assert frame.size is not None
+        square = self.ensemble.read_settings("all").mask_square
+        area = int((square.restored(probability, frame.size[::-1]) >= LESION).sum())
+        spacing = facts.pixel_spacing_mm
+        return dict(zip(LESION_COLUMNS, (area, "px") if spacing is None else (area * spacing**2, "mm2"), strict=True))
 
     def failure(self, item: ScoringItem, failure: Failure) -> Row:
         """Return the columns of ``failures.csv`` that the journal does not store itself."""
@@ -157,7 +173,8 @@ def scored(
                 if len(running) == IN_FLIGHT:
                     yield running.popleft().finish(describer)
                 images = [frame.pixels for *_, frame in full.frames]
-                running.append(_Running(full, inference.start(images) if images else None))
+                for_masks = [frame.for_mask for *_, frame in full.frames] if describer.lesions else None
+                running.append(_Running(full, inference.start(images, for_masks) if images else None))
             while running and running[0].done:
                 yield running.popleft().finish(describer)
         while running:

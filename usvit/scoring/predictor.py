@@ -33,7 +33,7 @@ from usvit.scoring.tables.cells import typed
 
 logger = logging.getLogger(__name__)
 
-Input = str | os.PathLike[str] | Image.Image | UInt8
+ImageInput = str | os.PathLike[str] | Image.Image | UInt8
 
 
 class Predictor(Summarised):
@@ -73,7 +73,7 @@ class Predictor(Summarised):
     @checked_arguments
     def predict(
         self,
-        inputs: Input | Sequence[Input],
+        inputs: ImageInput | Sequence[ImageInput],
         *,
         frames: str = "all",
         batch_size: int = BATCH_SIZE,
@@ -118,7 +118,7 @@ class Predictor(Summarised):
             paths = [os.fspath(one) for one in given]  # type: ignore[arg-type]
             items, images = list(discover(paths)), None
         else:
-            images = [_pixels(one, f"image-{number}") for number, one in enumerate(given)]
+            images = [image_pixels(one, f"image-{number}") for number, one in enumerate(given)]
             paths, items = [], [ScoringItem(f"image-{number}", "") for number in range(len(images))]
         describer = Describer(self._ensemble, self._pseudonyms, keep_ids, abstain=False)
         settings = self._ensemble.read_settings(frames)
@@ -183,8 +183,17 @@ def load_model(run: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], s
     return Predictor(Ensemble.load(paths, settings=settings))
 
 
-def _pixels(image: Any, name: str) -> UInt8:
-    """Convert an image in memory to (H, W, 3) uint8."""
+def image_pixels(image: Any, name: str) -> UInt8:
+    """Convert an image in memory to (H, W, 3) uint8.
+
+    Args:
+        image: ``PIL.Image.Image``, or array (H, W) or (H, W, 3) uint8.
+        name: name of the image in errors.
+
+    Raises:
+        BadImage: it has more than 8 bits, or cannot be decoded.
+        UsvitError: it is of another type or shape.
+    """
     if isinstance(image, Image.Image):
         if image.mode.startswith(("I", "F")):
             reason = f"its pixels (mode {image.mode}) have more than 8 bits. Pass the path of its file, or convert it"

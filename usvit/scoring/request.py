@@ -38,6 +38,7 @@ def identity_of(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zo
         "products": sorted(request.settings.products),
         **({"pictures": True} if request.settings.pictures else {}),
         **({} if zone is None else {"abstain_at": [zone.low, zone.high, zone.origin]}),
+        **({} if ensemble.segmenter is None else {"segmenter": ensemble.segmenter.sha256}),
         "batch_size": request.settings.batch_size,
         "device": ensemble.device_name,
     }

@@ -44,8 +44,10 @@ def write_results(
     ensemble: Ensemble,
     zone: AbstentionZone | None,
     pooled: Mapping[str, float | None] | None,
+    *,
+    lesions: bool,
 ) -> None:
-    """Write tables, summary and page from the journal; ``pooled``: see ``write_tables``."""
+    """Write tables, summary and page from the journal; ``pooled`` and ``lesions``: see ``write_tables``."""
     logger.info("Writing tables.")
     rows = [one | {"reason": PRODUCT_FAILURES.get(one["error"], "")} for one in journal.products()]
     if settings.products:
@@ -82,6 +84,7 @@ def write_results(
         zone=zone,
         sides=sides,
         pooled=pooled,
+        lesions=lesions,
     )
     if settings.thumbnails and (n_without := journal.without_thumbnail()):
         logger.info(

@@ -65,4 +65,5 @@ PLUGIN = Plugin(
         ),
     },
     image_sources="usvit.upstream.sources.open:open_named",
+    segmenters="usvit.upstream.segmentation.segmenter:load_segmenter",
 )

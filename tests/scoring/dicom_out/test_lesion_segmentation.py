@@ -132,10 +132,12 @@ def test_usvit_score_writes_the_lesions_that_the_model_finds(usvit, tmp_path):
     assert set(products.kind) == {"seg"} and len(products) == 3
     written = [hd.seg.segread(path) for path in (tmp_path / "scores" / "dicom").iterdir()]
     masks = {one.SourceImageSequence[0].ReferencedSOPInstanceUID: one.pixel_array.astype(bool) for one in written}
+    areas = read_csv(tmp_path / "scores" / "scores.csv", text=("sop_instance_uid",)).set_index("sop_instance_uid")
     overlaps = []
     for number, name in enumerate(chosen):
         uid = pydicom.dcmread(tmp_path / "in" / f"{number}.dcm").SOPInstanceUID
         found = masks[uid]
+        assert areas.loc[uid, ["lesion_area", "lesion_unit"]].tolist() == [found.sum(), "px"]
         true = np.asarray(Image.open(truth[name]).convert("L")) > 127
         overlaps.append((found & true).sum() / (found | true).sum())
     assert np.mean(overlaps) > 0.5  # it has learnt from other phantoms

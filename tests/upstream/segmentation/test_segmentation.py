@@ -8,6 +8,7 @@ from scipy.ndimage import label
 
 import usvit
 from tests.messages import record_messages
+from tests.upstream.segmentation.disc_cases import SETTINGS, SHAPE, N, run, scene, write
 from usvit.config import build
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import read_csv
@@ -15,64 +16,6 @@ from usvit.metrics.clustered_mean import clustered_mean
 from usvit.metrics.overlap import mask_agreement
 from usvit.training import Stopped
 from usvit.upstream.config.transfer import TransferConfig
-from usvit.upstream.segmentation.experiment import Segmentation
-
-N, SHAPE = 30, (48, 64)
-
-
-def scene(number):
-    """An image with a bright disc (none for multiples of 10, two for those of 7), and the number of each disc."""
-    rng = np.random.default_rng(number)
-    labels = np.zeros(SHAPE, np.uint8)
-    y, x = np.mgrid[: SHAPE[0], : SHAPE[1]]
-    discs = 0 if number % 10 == 0 else 2 if number % 7 == 0 else 1
-    for disc in range(discs):
-        centre = rng.uniform(10, 38), 12 + 36 * disc + rng.uniform(0, 4)
-        labels[(y - centre[0]) ** 2 + (x - centre[1]) ** 2 < rng.uniform(4, 8) ** 2] = disc + 1
-    pixels = rng.normal(60, 12, (*SHAPE, 3)) + 100 * (labels > 0)[:, :, None]
-    return pixels.clip(0, 255).astype(np.uint8), labels
-
-
-def write(root, folder, numbers, *, indices=False):
-    for number in numbers:
-        pixels, labels = scene(number)
-        for kind, content in (
-            ("images", pixels),
-            ("annotations", labels if indices else 255 * (labels > 0).astype("u1")),
-        ):
-            (root / kind / folder).mkdir(parents=True, exist_ok=True)
-            Image.fromarray(content).save(root / kind / folder / f"{number}.png")
-    return root
-
-
-@pytest.fixture(scope="session")
-def discs(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("discs"), "", range(1, N + 1))
-
-
-SETTINGS = {
-    "how": "segment",
-    "data": {"dataset": "masks", "keep_ids": True, "near_duplicates": "ignore"},
-    "source": {"name": "data"},
-    "segment": {"width": 8, "channels": (4, 8)},
-    "split": {"folds": 3},
-    "model": {"name": "timm:test_resnet", "weights": "scratch", "image_size": 64},
-    "optim": {"name": "adamw", "lr": 0.01},
-    "train": {"steps": 4, "batch_size": 6, "eval_every": 2},
-    "device": "cpu",
-}
-
-
-def run(root, out, **changes):
-    config = build(TransferConfig, SETTINGS, changes)
-    return Segmentation(config, out=out, roots={"masks": root}, command="usvit transfer --how segment").run()
-
-
-@pytest.fixture(scope="session")
-def finished(discs, tmp_path_factory):
-    segment = {"head": "linear", "peer": "unet", "augment": "us"}
-    train = {"steps": 60, "eval_every": 30}
-    return run(discs, tmp_path_factory.mktemp("run") / "run", segment=segment, train=train)
 
 
 def test_every_image_is_predicted_once_by_the_fold_that_tests_it(finished, discs):

@@ -3,7 +3,9 @@
 This is what ``usvit_small_multi`` does with its own layers, for any network of timm. Each view is the image at another
 size. Of each view and network the head sees the last map and, with ``stages``, earlier ones; each as the mean over the
 image and, with ``lesion``, as the mean weighted with the mask that ``usvit_small`` predicts. That network was trained
-on phantoms alone, so that no mask and no image of a tested patient is behind it. ``refinements`` can be added.
+on phantoms alone, or learns the masks of the training part of a fold, so that no mask and no image of a tested patient
+is behind it. With ``lesion_crop`` the networks see the part of the image around the lesion. ``refinements`` can be
+added.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,8 @@ from usvit.models.architectures.small import lesion_weighted
 _STAGES = 4
 """Number of earlier maps that the head sees: the last of each size, the finest left out; of a network whose maps have
 one size (a ViT), evenly spaced ones."""
+_LEAST = 0.125
+"""Shortest side of the square around a lesion, as a share of the image: a smaller one would show a few pixels."""
 _MULTIPLE = 32
 """Sides of views are rounded to a multiple of this number of pixels."""
 
@@ -35,6 +39,8 @@ class FrozenFeatures(nn.Module):
         views: Sides of the views as shares of S, in (0, 1].
         stages: Whether the head sees earlier maps beside the last one.
         lesion: Whether it sees each map also weighted with the mask of the lesion.
+        lesion_crop: Margin of the square around the lesion that the networks see, as a share of its side
+            (``around_lesion``); None: they see the whole image.
         refinements: ``spread``: it sees the standard deviation over the image (the lesion) beside each mean.
             ``mirror``: the features are the mean of those of the image and of its mirror image. ``root``: their root
             with their sign, which makes long tails short. ``equal_maps``: the standardised features of each map are
@@ -55,13 +61,15 @@ class FrozenFeatures(nn.Module):
         views: Sequence[float] = (1.0,),
         stages: bool = False,
         lesion: bool = False,
+        lesion_crop: float | None = None,
         refinements: Sequence[Refinement] = (),
         num_classes: int = 1000,
     ):
         super().__init__()
         self.views, self.stages, self.lesion, self.refinements = tuple(views), stages, lesion, tuple(refinements)
         self.pretrained_cfg = {"architecture": "usvit_frozen_features", "classifier": "fc"}
-        names = [*networks, *([("usvit_small", {})] if lesion else [])]
+        self.lesion_crop = lesion_crop
+        names = [*networks, *([("usvit_small", {})] if self.predicts_mask else [])]
         self.networks = nn.ModuleList(_create(name, options, image_size, len(views) > 1) for name, options in names)
         # Networks were trained on inputs with different statistics; the images come with those of the first.
         self.register_buffer("scale", torch.ones(len(names), 3))
@@ -82,7 +90,7 @@ class FrozenFeatures(nn.Module):
     @property
     def _backbones(self) -> list[nn.Module]:
         networks = list(self.networks)
-        return networks[:-1] if self.lesion else networks
+        return networks[:-1] if self.predicts_mask else networks
 
     def reset_classifier(self, num_classes: int) -> None:
         """Give the network a new classifier."""
@@ -109,20 +117,31 @@ class FrozenFeatures(nn.Module):
     @property
     def predicts_mask(self) -> bool:
         """Whether the network has a ``lesion_mask``."""
-        return self.lesion
+        return self.lesion or self.lesion_crop is not None
 
     def lesion_mask(self, x: Tensor) -> Tensor:
-        """Return the logits of the lesion mask of images (B, 3, S, S), (B, S/8, S/8), by which maps are weighted."""
-        mask: Tensor = self.networks[-1].features_and_mask(self._input(x, len(self.networks) - 1))[1]  # type: ignore[operator]
+        """Return the logits of the lesion mask of images (B, 3, S, S), (B, S/8, S/8), for weights and the crop."""
+        mask: Tensor = self.lesion_network.lesion_mask(self.for_lesion_network(x))
         return mask
+
+    @property
+    def lesion_network(self) -> Any:
+        """The network that finds the lesion."""
+        return self.networks[-1]
+
+    def for_lesion_network(self, x: Tensor) -> Tensor:
+        """Change the statistics of images (B, 3, S, S) to those of the network that finds the lesion."""
+        return self._input(x, len(self.networks) - 1)
 
     def _summaries(self, x: Tensor) -> list[Tensor]:
         """Map (B, 3, S, S) to the summaries (B, C) of each map."""
-        parts = []
+        parts, known = [], None
+        if self.lesion_crop is not None:
+            x, known = around_lesion(x, self.lesion_mask(x), self.lesion_crop)
         for share in self.views:
             size = [max(_MULTIPLE, round(side * share / _MULTIPLE) * _MULTIPLE) for side in x.shape[-2:]]
             view = x if share == 1 else F.interpolate(x, size=size, mode="bilinear", align_corners=False)
-            mask = self.lesion_mask(view) if self.lesion else None
+            mask = None if not self.lesion else self.lesion_mask(view) if known is None else known
             for index, network in enumerate(self._backbones):
                 parts += self._pooled(network, self.levels[index], self._input(view, index), mask)
         return parts
@@ -159,6 +178,43 @@ class FrozenFeatures(nn.Module):
             if "spread" in self.refinements:
                 parts.append(lesion_weighted((one - mean[..., None, None]).square(), mask).mean((2, 3)).sqrt())
         return parts
+
+
+def around_lesion(images: Tensor, mask: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Cut a square around the lesion, and enlarge it to the size of the image.
+
+    The square holds all cells of the mask with a probability of at least one half. It has the longer side of their box
+    and the margin on each side, no less than ``_LEAST`` and no more than the image, and lies within the image.
+
+    Args:
+        images: (B, C, S, S).
+        mask: (B, h, w) logits of the mask.
+        margin: Share of the side of the box, >= 0.
+
+    Returns:
+        The squares, (B, C, S, S), bilinear, and their logits, (B, h, w). Images without such a cell stay whole.
+    """
+    inside = mask >= 0
+    starts, ends = [], []
+    for axis in (1, 2):  # columns, then rows, as affine_grid orders them
+        hit = inside.any(axis).float()
+        n = hit.shape[1]
+        place = torch.arange(n, device=mask.device, dtype=torch.float32)
+        starts.append(torch.where(hit > 0, place, float(n)).amin(1) / n)
+        ends.append(torch.where(hit > 0, place + 1, 0.0).amax(1) / n)
+    first, last = torch.stack(starts, 1), torch.stack(ends, 1)  # (B, 2) shares of the side
+    side = ((last - first).amax(1, keepdim=True) * (1 + 2 * margin)).clamp(_LEAST, 1.0)
+    centre = torch.minimum(torch.maximum((first + last) / 2, side / 2), 1 - side / 2)
+    found = inside.flatten(1).any(1)[:, None]
+    side, centre = torch.where(found, side, 1.0), torch.where(found, centre, 0.5)
+    scale, shift = torch.diag_embed(side.expand(-1, 2)), (2 * centre - 1)[..., None]
+    theta = torch.cat([scale, shift], dim=2)
+
+    def cut(maps: Tensor) -> Tensor:
+        grid = F.affine_grid(theta.to(maps.dtype), list(maps.shape), align_corners=False)
+        return F.grid_sample(maps, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+    return cut(images), cut(mask[:, None])[:, 0]
 
 
 class EqualMaps(nn.BatchNorm1d):

@@ -129,10 +129,12 @@ def _on_features(name: str, vit: Mapping[str, Any] | None, features: Mapping[str
         "views": tuple(features["views"]),
         "stages": features["features"] == "stages",
         "lesion": features["lesion"],
+        "lesion_crop": features.get("lesion_crop"),
         "refinements": tuple(features.get("refinements", ())),
     }
     family: Family = "cnn" if all(one.family == "cnn" for one in backbones) else "hierarchical"
-    parts = (*backbones, *([ZOO["usvit_small"]] if features["lesion"] else []))
+    finds_lesion = features["lesion"] or features.get("lesion_crop") is not None
+    parts = (*backbones, *([ZOO["usvit_small"]] if finds_lesion else []))
     source = ", ".join(dict.fromkeys(one.source for one in backbones))
     return ModelSpec(
         name, family, "usvit_frozen_features", source, options, parts=parts, features=dict(features),

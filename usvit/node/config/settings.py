@@ -166,6 +166,8 @@ class NodeModelConfig(ModelSettings):
     """Number of the GPU that this model uses; models on different GPUs score at the same time."""
     calibration: PathOfFile | None = None
     """File that ``usvit recalibrate`` wrote."""
+    seg_from: PathOfFile | None = None
+    """Run of ``usvit transfer --how segment`` whose segmenters mark the lesion, instead of the model itself."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Number of processes that decode images."""
 

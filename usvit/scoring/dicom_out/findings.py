@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from usvit import __version__
@@ -27,6 +27,13 @@ class ScoringModel:
     """Number of networks in the ensemble."""
     resize: str = "squash"
     """Method of resizing a view to the network's square input (``Preprocessing.resize``)."""
+    segmenter: tuple[str, str] | None = None
+    """Name and hash of the segmenter that marks the lesion; None if the networks themselves do."""
+
+    @property
+    def of_masks(self) -> "ScoringModel":
+        """The description of what marks the lesion."""
+        return self if self.segmenter is None else replace(self, name=self.segmenter[0], sha256=self.segmenter[1])
 
     @property
     def software(self) -> str:

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from usvit.data.io import Box, UInt8
-from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.scoring.items import ReadSettings
 from usvit.wording import listed
 
 if TYPE_CHECKING:
+    import torch
+
     from usvit.models import TrainedModel
 
 Saliency = NDArray[np.float64]
@@ -32,7 +33,7 @@ class NetworkMaps:
     saliency: dict[int, Saliency] = field(default_factory=dict, repr=False)
     """(S, S) in [0, 1]"""
     lesion: dict[int, NDArray[np.float32]] = field(default_factory=dict, repr=False)
-    """(S, S), probability that a pixel belongs to the lesion."""
+    """(S, S), probability that a pixel belongs to the lesion, in ``ReadSettings.mask_square``."""
 
     def lesion_of_frame(
         self, frame: int, shape: tuple[int, int], tissue: Box | None, settings: ReadSettings
@@ -47,8 +48,7 @@ class NetworkMaps:
         """
         if frame not in self.lesion:
             return None
-        square = Preprocessing(settings.image_size, settings.resize, (0, 0, 0), (1, 1, 1), settings.crop)
-        return square.restored(self.lesion[frame], shape, tissue) >= LESION
+        return settings.mask_square.restored(self.lesion[frame], shape, tissue) >= LESION
 
 
 def saliency_of(trained: "TrainedModel", pixels: UInt8) -> Saliency:
@@ -99,28 +99,28 @@ def check_masks(trained: Sequence["TrainedModel"]) -> None:
         raise UsvitError(
             f"--seg writes the mask of the lesion that a network predicts, and {listed(without)} predicts none. Score "
             "with a model of usvit_small, or one that was trained with model.lesion=true (such as --recipe "
-            "usvit_imagenet), or leave out --seg."
+            "usvit_imagenet), name a segmenter by --seg-from, or leave out --seg."
         )
 
 
-def lesion_of(trained: "TrainedModel", pixels: UInt8) -> NDArray[np.float32]:
+def lesions_of(trained: "TrainedModel", pixels: "torch.Tensor") -> NDArray[np.float32]:
     """Return the probability that a pixel belongs to the lesion.
 
     Args:
         trained: one network that predicts a mask (``check_masks``), on any device.
-        pixels: (S, S, 3) uint8, resized by ``Preprocessing``.
+        pixels: (B, S, S, 3) uint8, resized by ``Preprocessing``.
 
     Returns:
-        (S, S) in [0, 1]; bilinear between the points of the network's mask.
+        (B, S, S) in [0, 1]; bilinear between the points of the network's mask.
     """
     import torch
     from torch.nn import functional as F
 
     network: Any = trained.model
-    batch = torch.from_numpy(np.ascontiguousarray(pixels))[None].to(next(network.parameters()).device)
+    batch = pixels.to(next(network.parameters()).device)
     with torch.inference_mode():
         mask = network.lesion_mask(trained.preprocessing.normalised(batch)).float().sigmoid()
-        large = F.interpolate(mask[:, None], size=batch.shape[1:3], mode="bilinear", align_corners=False)[0, 0]
+        large = F.interpolate(mask[:, None], size=batch.shape[1:3], mode="bilinear", align_corners=False)[:, 0]
     return np.asarray(large.cpu().numpy())
 
 

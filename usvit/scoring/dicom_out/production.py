@@ -4,17 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from usvit.data.io import UInt8
 from usvit.errors import UsvitError
 from usvit.progress import Progress, task
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.dicom_out.findings import ScoringModel, shown_frames
-from usvit.scoring.dicom_out.network_maps import NetworkMaps, lesion_of, saliency_of, without_mask
+from usvit.scoring.dicom_out.network_maps import NetworkMaps, saliency_of
 from usvit.scoring.dicom_out.products import Order, Product, products_or_trouble
 from usvit.scoring.engines import Reading
 from usvit.scoring.ensemble import Ensemble
@@ -33,6 +28,7 @@ _DRAWN = frozenset({"sc", "overlay"})
 def scoring_model(ensemble: Ensemble) -> ScoringModel:
     """Return the description of an ensemble for the products."""
     names = {member.trained.spec.name for member in ensemble.members}
+    segmenter = ensemble.segmenter
     return ScoringModel(
         name=names.pop() if len(names) == 1 else "ensemble",
         sha256=ensemble.sha256,
@@ -40,6 +36,7 @@ def scoring_model(ensemble: Ensemble) -> ScoringModel:
         positive=ensemble.positive,
         n_members=ensemble.n_members,
         resize=ensemble.preprocessing.resize,
+        segmenter=None if segmenter is None else (segmenter.name, segmenter.sha256),
     )
 
 
@@ -58,7 +55,7 @@ def make_products(
 ) -> None:
     """Write the products of all scored items; can be resumed.
 
-    Saliency and lesion mask of an image are means over the networks of the ensemble.
+    Saliency and lesion mask of an image are means over the networks of the ensemble; with a segmenter, the mask is its.
 
     Args:
         journal: lists the scored items, and records the products.
@@ -134,9 +131,8 @@ def produced(
 
 
 def _with_masks(order: Order, ensemble: Ensemble) -> bool:
-    """Return whether masks of lesions are needed: for segmentations, and for outlines if all networks predict them."""
-    networks = [member.trained for member in ensemble.members]
-    return "seg" in order.wanted or ("gsps" in order.wanted and not without_mask(networks))
+    """Return whether masks of lesions are needed: for segmentations, and for outlines if there is a source of them."""
+    return "seg" in order.wanted or ("gsps" in order.wanted and ensemble.marks_lesions)
 
 
 @dataclass(frozen=True)
@@ -167,21 +163,15 @@ def _with_maps(
             shown, changed = set(), True  # do not draw the map of another image
         if isinstance(message, Frame) and message.number in shown:
             if order.wanted & _DRAWN:
-                maps.saliency[message.number] = _mean(saliency_of, ensemble, message.pixels)
+                each = [saliency_of(member.trained, message.pixels) for member in ensemble.members]
+                maps.saliency[message.number] = ensemble.mean_of(each)
             if _with_masks(order, ensemble):
-                maps.lesion[message.number] = _mean(lesion_of, ensemble, message.pixels).astype(np.float32)
+                (maps.lesion[message.number],) = ensemble.lesion_maps([message.for_mask])
         elif isinstance(message, End):
             # Refuse the products even if the scored file is back when the item is read again.
             source = replace(item, problem="changed_since_scoring") if changed else item
             yield _Source(seq, source, rows, maps)
             fresh = True
-
-
-def _mean(of: Callable[..., NDArray[Any]], ensemble: Ensemble, pixels: UInt8) -> NDArray[Any]:
-    """Return the mean of a map over the networks, by their shares."""
-    each = [of(member.trained, pixels) for member in ensemble.members]
-    equal = len(set(ensemble.shares)) == 1
-    return np.asarray(np.average(each, axis=0, weights=None if equal else ensemble.shares))
 
 
 def _entries(made: list[Product] | WorkerFailure, wanted: frozenset[str]) -> list[ProductEntry]:

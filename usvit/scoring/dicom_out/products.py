@@ -260,7 +260,7 @@ class _ProductWork:
             evidence,
             one.frame,
             mask,
-            self.order.scorer,
+            self.order.scorer.of_masks,
             pseudonyms=self.order.pseudonyms,
             started=self.order.started,
             revision=self.order.revision,

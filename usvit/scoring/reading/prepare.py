@@ -10,7 +10,7 @@ from usvit.data.audit import grey_levels, pixel_flags, quality
 from usvit.data.burned_in import Look, may_show_words
 from usvit.data.io import Box, UInt8
 from usvit.data.near_duplicates import CompactDescriptions, describe
-from usvit.data.transforms import Preprocessing, cropped
+from usvit.data.transforms import cropped
 from usvit.scoring.items import Frame, ReadSettings
 
 _THUMBNAIL_QUALITY = 80
@@ -24,8 +24,7 @@ class Prepare:
 
     def __init__(self, settings: ReadSettings):
         self._settings = settings
-        nothing, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)  # the ensemble normalises later
-        self._preprocessing = Preprocessing(settings.image_size, settings.resize, nothing, one, settings.crop)
+        self._preprocessing = settings.square
 
     def __call__(self, number: int, whole: UInt8, tissue: Box | None, file_flags: Iterable[str]) -> Frame:
         """Prepare one frame.
@@ -41,6 +40,7 @@ class Prepare:
         flags = tuple(pixel_flags(look))
         # Training also describes the whole frame.
         description = describe(look if view.shape == whole.shape else whole)
+        segmenter = self._settings.segmenter
         return Frame(
             number=number,
             pixels=np.ascontiguousarray(self._preprocessing.resized(whole, tissue)),
@@ -51,6 +51,7 @@ class Prepare:
             size=(view.shape[1], view.shape[0]),
             thumbnail=self._thumbnail(whole, tissue, {*flags, *file_flags}),
             description=CompactDescriptions.of([description]).to_bytes(),
+            segmented=None if segmenter is None else np.ascontiguousarray(segmenter.resized(whole, tissue)),
         )
 
     def _thumbnail(self, whole: UInt8, tissue: Box | None, flags: set[str]) -> bytes | None:

@@ -32,6 +32,7 @@ _TEXT |= {
     "file_sha256",
     "model_sha256",
     "max_item_id",
+    "lesion_unit",
 }
 _TEXT |= {*PRIVATE_COLUMNS, *FAILURE_COLUMNS} - {"frame"}
 _FLAGS = {"unusual", "seen"}

@@ -32,6 +32,7 @@ def write_tables(
     zone: AbstentionZone | None = None,
     sides: bool = False,
     pooled: Mapping[str, float | None] | None = None,
+    lesions: bool = False,
 ) -> SummaryRecord:
     """Write ``TABLES`` and ``summary.json`` into a folder.
 
@@ -55,6 +56,7 @@ def write_tables(
         sides: whether a row states the breast that its image shows (``score_columns``).
         pooled: id of each file, breast, study or patient -> calibrated probability that is pooled from its images
             (``ViewPooling``), None without an image; None if it is their mean or highest.
+        lesions: whether the rows have the area of the lesion (``score_columns``).
 
     Returns:
         The content of ``summary.json``.
@@ -73,7 +75,7 @@ def write_tables(
     )
     own = job.model.unit
     weights = pooled is not None and own is not None and own.pooling == "attention"
-    columns = score_columns(classes, positive, sides=sides, weights=weights)
+    columns = score_columns(classes, positive, sides=sides, weights=weights, lesions=lesions)
     rows: dict[str, int] = {}
     with roll_ups(positive, threshold, abstain=abstain, zone=zone, own=own, pooled=pooled) as rolled:
         with (
