@@ -39,7 +39,7 @@ class NetworkSettings(Section):
     calibration: Annotated[Path | None, Option(metavar="FILE")] = None
     """File with a temperature and thresholds, written by ``usvit recalibrate``."""
     require_signature: Annotated[Path | None, Option(metavar="PUBKEY", rare=True)] = None
-    """Public key (PEM) with which every model must be signed, by ``usvit models sign``."""
+    """Public key (PEM) with which every model and segmenter must be signed, by ``usvit models sign``."""
     flip: bool = False
     """Average the probabilities of each image with those of its mirror image."""
     device: Device = "auto"

@@ -20,6 +20,8 @@ from usvit.models.weights import Weights, only_fold, read_state_dict, refuse_end
 from usvit.models.zoo import find_model
 from usvit.records import ClassifierMetadata, ModelMetadata, ThresholdRecord, load_record
 
+SEGMENTER_FILE = "segmenter.safetensors"
+"""The head of a segmentation, beside its network."""
 UPSTREAM = "pretrain"
 """Value of ``stage`` in the metadata of initial weights, which are not a classifier of ultrasound images."""
 

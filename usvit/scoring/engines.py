@@ -18,6 +18,7 @@ from usvit.config.scoring import ModelSettings
 from usvit.errors import UsvitError
 from usvit.progress import Progress
 from usvit.pseudonyms import Pseudonyms
+from usvit.publishing import refuse_unsigned
 from usvit.records import AbstentionZone
 from usvit.resources import usable_cores
 from usvit.scoring.ensemble import Ensemble
@@ -50,6 +51,8 @@ class ModelChoice:
         """Load the networks; see ``Ensemble.load``."""
         ensemble = Ensemble.load(self.paths, settings=self.settings)
         if (run := self.settings.seg_from) is not None:
+            if self.settings.require_signature is not None:
+                refuse_unsigned(run, self.settings.require_signature)
             ensemble.use_segmenter(load_lesion_segmenter(run, ensemble.preprocessing.crop, self.settings.device))
         return ensemble
 

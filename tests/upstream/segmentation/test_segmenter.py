@@ -12,9 +12,11 @@ from PIL import Image
 import usvit
 from tests.data.conftest import tissue_region, write_dicom
 from tests.messages import record_messages
-from tests.upstream.segmentation.disc_cases import SHAPE, scene
+from tests.publishing.conftest import keys  # noqa: F401  (a fixture)
+from tests.upstream.segmentation.disc_cases import SHAPE, run, scene
 from usvit.errors import UsvitError
 from usvit.files import read_csv
+from usvit.publishing import sign_model
 from usvit.upstream.segmentation.segmenter import load_segmenter
 
 
@@ -52,6 +54,31 @@ def test_images_of_its_training_are_named_in_a_warning(trained):
     said = record_messages()
     segmenter.predict([scene(1)[0], scene(1001)[0]])
     assert any("1 of 2 images were used to train the segmenter" in line for line in said)
+
+
+def test_boxes_of_mask_rcnn_become_one_mask_for_each_image(discs, tmp_path):
+    found = run(discs, tmp_path / "run", segment={"head": "mask_rcnn"}, train={"steps": 2})
+    masks = read_csv(found.path / "masks.csv", text=("image_id", "file"))
+    one = next(row for row in masks.itertuples() if row.file.startswith("fold-0"))
+    (mask,) = load_segmenter(found.path / "fold-0", device="cpu").predict(scene(int(one.image_id))[0])
+    assert np.array_equal(mask, np.asarray(Image.open(found.path / one.file)) > 0)
+
+
+def test_an_unsigned_segmenter_is_refused_where_signatures_are_required(usvit, trained, tiny_run, keys, tmp_path):  # noqa: F811
+    private, public = keys
+    source = tmp_path / "in"
+    write_dicom(source / "a.dcm", scene(1001)[0][..., 0])
+    for model, name in ((tiny_run, "model"), (trained, "segmenter")):
+        shutil.copytree(model, tmp_path / name)
+    sign_model(tmp_path / "model", private)
+    more = ("--seg-from", tmp_path / "segmenter", "--require-signature", public)
+    answer = score(usvit, tmp_path / "model", source, tmp_path, *more)
+    assert answer.code == 2 and "segmenter is not signed" in answer.err
+    sign_model(tmp_path / "segmenter", private)
+    assert score(usvit, tmp_path / "model", source, tmp_path, *more).code == 0
+    head = tmp_path / "segmenter" / "fold-0" / "segmenter.safetensors"
+    head.write_bytes(head.read_bytes()[:-1] + b"x")
+    assert "segmenter.safetensors is not the file" in score(usvit, tmp_path / "model", source, tmp_path, *more).err
 
 
 def score(usvit, run, source, tmp_path, *more):

@@ -20,7 +20,7 @@ from usvit.data.splits import SeenImages, load_metadata, seen_by, together
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file, sha256_of_text
-from usvit.models import fold_folders, load_network, read_state_dict
+from usvit.models import SEGMENTER_FILE, fold_folders, load_network, read_state_dict
 from usvit.records import ModelMetadata, load_run_record
 from usvit.representation import Summarised
 from usvit.scoring import ImageInput, image_pixels
@@ -31,8 +31,6 @@ from usvit.upstream.segmentation.network import SegmentationNetwork, make_segmen
 
 logger = logging.getLogger(__name__)
 
-WEIGHTS = "segmenter.safetensors"
-"""The head of a fold, beside its network."""
 THRESHOLD = 0.5
 """Mean probability of the lesion above which a pixel belongs to it."""
 
@@ -149,7 +147,7 @@ def load_segmenter(run: str | os.PathLike[str], *, device: Device = "auto") -> S
     if settings.head == "unet":
         raise UsvitError(
             f"The head of {path} is unet, which keeps no record of its preprocessing and of the images it has seen. "
-            "Use a run with a head on a network: segment.head=linear, segmenter or upernet."
+            "Use a run with a head on a network (usvit docs segment)."
         )
     folders = fold_folders(path)
     found = [_of_fold(folder, settings) for folder in folders]
@@ -161,7 +159,7 @@ def load_segmenter(run: str | os.PathLike[str], *, device: Device = "auto") -> S
         together(seen_by(one, folder) for one, folder in zip(metadata, folders, strict=True)),
         f"{metadata[0].architecture}+{settings.head}",
         sha256_of_text(
-            "\n".join(sha256_of_file(one / file) for one in folders for file in ("model.safetensors", WEIGHTS))
+            "\n".join(sha256_of_file(one / file) for one in folders for file in ("model.safetensors", SEGMENTER_FILE))
         ),
     )
 
@@ -175,7 +173,7 @@ def _of_fold(folder: Path, settings: SegmentConfig) -> tuple[SegmentationNetwork
             "segment.table."
         )
     network, spec = load_network(folder, metadata)
-    state, size = read_state_dict(folder / WEIGHTS), metadata.preprocessing.image_size
+    state, size = read_state_dict(folder / SEGMENTER_FILE), metadata.preprocessing.image_size
     try:
         with torch.random.fork_rng(devices=[]):
             whole = make_segmenter(network, settings.head, len(LESION), size, settings, spec.name)
@@ -183,6 +181,6 @@ def _of_fold(folder: Path, settings: SegmentConfig) -> tuple[SegmentationNetwork
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(
-            f"{folder / WEIGHTS} is not the head {settings.head} of this run. Restore the run. ({reason})"
+            f"{folder / SEGMENTER_FILE} is not the head {settings.head} of this run. Restore the run. ({reason})"
         ) from error
     return whole, metadata

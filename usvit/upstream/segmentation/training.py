@@ -22,6 +22,7 @@ from usvit.files import sha256_of_text, write_atomic, write_bytes, write_csv
 from usvit.metrics.box_precision import EDGES
 from usvit.metrics.lesion_detection import detect
 from usvit.metrics.overlap import class_pixels, mask_agreement
+from usvit.models import SEGMENTER_FILE
 from usvit.progress import Progress
 from usvit.records import ModelMetadata
 from usvit.seeding import derive_seed
@@ -102,7 +103,7 @@ class FoldSegmenter:
         ).fit()
         write_csv(folder / "history.csv", result.history)
         write_csv(folder / TIMES, pd.DataFrame([{"phase": "training", "seconds": round(result.seconds, 1)}]))
-        write_bytes(folder / "segmenter.safetensors", tensor_bytes(module.decoder.state_dict()))
+        write_bytes(folder / SEGMENTER_FILE, tensor_bytes(module.decoder.state_dict()))
         if module.network is not None:
             self._write_network(module.network, fold, folder, result)
         self._test(module, fold, folder)
