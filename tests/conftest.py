@@ -25,6 +25,7 @@ os.environ.pop("USVIT_DATA", None)  # the folder of the user's own data; tests f
 import filelock
 import hypothesis
 import pytest
+from markupsafe import Markup
 
 from tests.descriptions import described
 from usvit.data.datasets import examination_cache, manifest, manifest_file
@@ -160,6 +161,33 @@ def usvit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         return Answer(code, said.out, said.err)
 
     return run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _figures_are_drawn_where_they_are_read(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave out the lines of figures, half the time of a page, but where ``DRAWN`` says that a test reads them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if DRAWN.isdisjoint(request.path.parts):
+            from usvit.documents import svg  # on use, because it imports matplotlib
+
+            patch.setattr(svg, "to_svg", without_lines)
+        yield
+
+
+DRAWN = frozenset(
+    (
+        *("reports", "documents", "node", "reviewing", "test_demo.py", "test_cli.py"),
+        *("test_identities.py", "test_job.py", "test_pseudonyms.py"),  # no name is in any output
+        *("test_fuzzing.py", "test_hostile_runs.py", "test_terminal.py"),
+    )
+)
+"""Folders and files whose tests get whole figures; the processes that a test starts draw them, too."""
+
+
+def without_lines(figure: object, *, name: str, title: str) -> Markup:
+    return Markup(
+        '<svg role="img" aria-labelledby="{0}-title" class="plot"><title id="{0}-title">{1}</title></svg>'
+    ).format(name, title)
 
 
 @pytest.fixture

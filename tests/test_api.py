@@ -235,7 +235,8 @@ def desk(tmp_path_factory, small_phantom):
 
 
 @pytest.mark.slow
-def test_the_examples_run_one_after_the_other(desk):
+@pytest.mark.usefixtures("desk", "without_report")  # the example of report makes the page
+def test_the_examples_run_one_after_the_other():
     for name in FUNCTIONS:
         if name == "compare":  # needs a second run on the same images and folds
             small = {"model__image_size": 32, "split__folds": 2, "train__steps": 1, "device": "cpu", "seed": 0}
@@ -276,21 +277,22 @@ def test_the_examples_of_all_other_functions_run(module):
 
 
 @pytest.mark.slow
-def test_the_script_of_the_readme_runs(desk):
+@pytest.mark.usefixtures("desk", "without_report")
+def test_the_script_of_the_readme_runs():
     page = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     (script,) = [block.partition("```")[0] for block in page.split("```python\n")[1:]]
     assert len(script.splitlines()) <= 15
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=desk)
-    assert done.returncode == 0, done.stderr
+    exec(script, {"__name__": "__main__"})
 
 
 @pytest.mark.slow
-def test_the_blocks_of_the_page_on_python_run_one_after_the_other(desk):
+@pytest.mark.usefixtures("desk", "without_report")
+def test_the_blocks_of_the_page_on_python_run_one_after_the_other(capsys):
     page = (REPOSITORY / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
     script = "".join(block.partition("```")[0] for block in page.split("```python\n")[1:])
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=desk)
-    assert done.returncode == 0, done.stderr
-    assert "Unknown model 'vit_b23'" in done.stdout and "seed must be int | None, not 'first'" in done.stdout
+    exec(script, {"__name__": "__main__"})
+    said = capsys.readouterr().out
+    assert "Unknown model 'vit_b23'" in said and "seed must be int | None, not 'first'" in said
 
 
 def commands():

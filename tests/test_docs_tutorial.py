@@ -9,7 +9,7 @@ from tests.conftest import REPOSITORY
 from tests.models.weights.test_packages import needs_package
 
 PAGE = REPOSITORY / "docs" / "tutorial" / "first-transfer.md"
-SMALLER = {"phantom --out phantom": "phantom --out phantom --n 120 --size 64", "image_size=224": "image_size=64"}
+SMALLER = {"phantom --out phantom": "phantom --out phantom --n 96 --size 64", "image_size=224": "image_size=64"}
 
 
 @needs_package

@@ -18,9 +18,15 @@ PATIENT = Options(1, seconds=120)
 """Enough time for a case on however slow a machine."""
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """One folder for several suites, which need the same healthy run."""
+    return tmp_path_factory.mktemp("world")
+
+
 @pytest.mark.parametrize(("suite", "n"), [("runs", 25), ("yaml", 5), ("tables", 5)])
-def test_hostile_input_is_refused_or_read_and_nothing_else_happens(tmp_path, suite, n):
-    cases = [*run(SUITES[suite], tmp_path, Options(n, seed=1, seconds=120, memory_gb=4))]
+def test_hostile_input_is_refused_or_read_and_nothing_else_happens(root, suite, n):
+    cases = [*run(SUITES[suite], root, Options(n, seed=1, seconds=120, memory_gb=4))]
     assert [(case.outcome, case.kind, case.name, case.text[-500:]) for case in cases if case.bad] == []
     assert len(cases) == n and "refused" in {case.outcome for case in cases}
 

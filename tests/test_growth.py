@@ -1,6 +1,5 @@
 """``benchmarks.growth``: the exponent of known curves, and every row of the table."""
 
-import os
 import re
 import runpy
 import subprocess
@@ -12,7 +11,7 @@ import pytest
 from benchmarks import growth
 from benchmarks.growth_fit import fit_growth
 from benchmarks.processes import Measured
-from tests.processes import command_line, ended_well, run
+from tests.conftest import succeed
 
 SIZES = (100, 320, 1000, 3200, 10_000)
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the memory of processes is read from /proc")
@@ -63,22 +62,25 @@ def test_too_few_sizes_and_impossible_costs_are_refused(sizes, costs):
         fit_growth(sizes, costs)
 
 
-def python(arguments, environment):
-    """Do what a fresh Python does with ``-c PROGRAM``, with ``-m usvit`` and the words of a command, or with a file."""
-    os.environ.update(environment)
-    if arguments[0] == "-c":
-        exec(arguments[1], {"__name__": "__main__"})
-    elif arguments[:2] == ["-m", "usvit"]:
-        command_line(*arguments[2:])
-    else:
-        sys.argv = arguments
-        runpy.run_path(arguments[0], run_name="__main__")
+def run_here(command, environment):
+    """``measure`` without a measurement: it does here what a fresh Python does with ``command``.
 
-
-def run_warm(command, environment):
-    """``measure`` without a measurement: the process begins with PyTorch imported."""
+    That is ``-c PROGRAM``, ``-m usvit`` and the words of a command, or a file.
+    """
     assert command[0] == sys.executable
-    ended_well(run(python, command[1:], environment))
+    arguments = command[1:]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        if arguments[0] == "-c":
+            exec(arguments[1], {"__name__": "__main__"})
+        elif arguments[:2] == ["-m", "usvit"]:
+            succeed(*arguments[2:])
+        else:
+            patch.setattr(sys, "argv", arguments)
+            with pytest.raises(SystemExit) as stop:
+                runpy.run_path(arguments[0], run_name="__main__")
+            assert not stop.value.code
     return Measured(wall=2.0, cpu=1.0, held=1e6, resident=2e6)
 
 
@@ -92,7 +94,7 @@ def rows_of(text):
 @linux
 @pytest.mark.slow
 def test_the_quick_mode_runs_every_command_and_prints_every_row(monkeypatch, capsys):
-    monkeypatch.setattr(growth, "measure", run_warm)
+    monkeypatch.setattr(growth, "measure", run_here)
     growth.main(["--quick"])
     said = capsys.readouterr().out
     assert rows_of(said) == [case.name for case in growth.CASES]

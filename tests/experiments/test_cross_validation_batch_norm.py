@@ -10,6 +10,7 @@ LAST = ("--set", "train.early_stopping.keep=last", "--set", "split.folds=2", "--
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
 def test_recomputed_statistics_are_the_only_difference_and_come_from_the_training_images(
     usvit, small_phantom, tmp_path
 ):

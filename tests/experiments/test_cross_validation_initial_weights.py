@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from tests.conftest import TINY
 
 LAST = ("--set", "train.early_stopping.keep=last", "--set", "split.folds=2", "--set", "train.steps=3")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_report")]
 
 
 @pytest.fixture

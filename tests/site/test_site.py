@@ -5,6 +5,7 @@ import runpy
 import subprocess
 import sys
 
+import filelock
 import pytest
 
 from tests.conftest import REPOSITORY
@@ -14,24 +15,17 @@ SITE = REPOSITORY / "site"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(shared_folder):
+    """The built site, made once for all workers: it takes half a minute."""
     if not SITE.is_dir():
         pytest.skip("not a checkout")
-    out = tmp_path_factory.mktemp("site")
-    words = [
-        "-W",
-        "-n",
-        "--keep-going",
-        "-q",
-        "-d",
-        str(out / "read"),
-        "-c",
-        str(SITE),
-        str(REPOSITORY),
-        str(out / "site"),
-    ]
-    done = subprocess.run([sys.executable, "-m", "sphinx", *words], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    out = shared_folder / "site"
+    with filelock.FileLock(shared_folder / "site.lock"):
+        if not (out / "site").is_dir():
+            words = ("-W", "-n", "--keep-going", "-q", "-d", out / "read", "-c", SITE, REPOSITORY, out / "being-built")
+            done = subprocess.run([sys.executable, "-m", "sphinx", *map(str, words)], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            (out / "being-built").rename(out / "site")
     return out / "site"
 
 

@@ -77,15 +77,24 @@ def count(spec: ModelSpec, image_size: int = 224, n_classes: int = 1000) -> Comp
     Raises:
         UsvitError: If the network does not support this size.
     """
-    with torch.device("meta"), _WithoutInitialValues():
+    with torch.device("meta"), _ShapesAlone():
         model = build_model(spec, Weights("scratch"), n_classes=n_classes, image_size=image_size)
     return Complexity(count_parameters(model), forward_macs(model, blank(image_size)))
 
 
-class _WithoutInitialValues(TorchFunctionMode):
-    """Skip what draws and scales the first weights: on the device ``meta`` it changes nothing, but takes seconds."""
+class _ShapesAlone(TorchFunctionMode):
+    """Skip what draws and scales the first weights, and what changes values and no shape.
 
-    SKIPPED = frozenset(("uniform_", "normal_", "erfinv_", "mul_", "add_", "clamp_", "fill_", "zero_"))
+    On the device ``meta`` neither changes anything that is counted, but PyTorch spends most of a count on it.
+    """
+
+    SKIPPED = frozenset(
+        (
+            *("uniform_", "normal_", "erfinv_", "mul_", "add_", "clamp_", "fill_", "zero_"),
+            *("gelu", "relu", "relu_", "silu", "silu_", "hardswish", "sigmoid", "sigmoid_", "softmax", "dropout"),
+            *("layer_norm", "batch_norm", "group_norm"),
+        )
+    )
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -111,7 +120,7 @@ def forward_macs(module: nn.Module, *inputs: torch.Tensor) -> int:
     for part in copied.modules():
         if getattr(part, "fused_attn", False):
             part.__dict__["fused_attn"] = False  # count matrix products, whatever kernel this machine would use
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    with FlopCounterMode(display=False) as counter, torch.no_grad(), _ShapesAlone():
         copied(*(given.to("meta") for given in inputs))
     return int(counter.get_total_flops()) // 2
 

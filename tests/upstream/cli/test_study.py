@@ -67,8 +67,9 @@ def test_the_list_shows_each_table_and_with_hours_its_estimated_time(usvit):
 
 
 @pytest.mark.usefixtures("without_report")  # of the runs; those of the studies are made
-def test_all_studies_of_a_paper_share_their_runs(usvit, tmp_path):
+def test_all_studies_of_a_paper_share_their_runs(usvit, tmp_path, small_phantom):
     shared = ("--scale", "tiny", "--out", tmp_path / "out", "--cpus", 1, "--device", "cpu")
+    shared += ("--data-root", small_phantom)
     answer = usvit("study", "gheflati2022_table1", "gheflati2022_table4", *shared)
     assert answer.code == 0 and answer.out.count("page: ") == 2
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
