@@ -77,30 +77,25 @@ def stopped_with_a_portion(cluster, job):
 
 
 def test_two_machines_give_the_tables_of_one_even_if_one_of_them_dies(cluster, command, local, tmp_path):
-    """The other machine delivers a portion while the first stands still, and dies with the next in its hands."""
-    out = tmp_path / "both"
-    job = on_ray(cluster, command, out)
-    stopped = stopped_with_a_portion(cluster, job)
-    os.kill(stopped[cluster.other], signal.SIGCONT)
-    of_the_other = more_rows_than(0, job, out)
-    while cluster.other.stop_inside("ray::_Scorer.score") is None:
-        assert job.poll() is None, job.communicate()[1]
-    os.kill(stopped[cluster.head], signal.SIGCONT)
-    more_rows_than(of_the_other, job, out)
-    cluster.other.crash()
-    assert rows_in(out) < N_FILES
-    text = job.communicate(timeout=600)[1]
-    assert job.returncode == 3, text
-    assert f"a worker on {cluster.other.address} was lost" in text, text
+    said = on_ray(cluster, command, tmp_path / "both")
+    for pid in stopped_with_a_portion(cluster, said).values():
+        os.kill(pid, signal.SIGCONT)
+    text = said.communicate(timeout=600)[1]
+    assert said.returncode == 3, text
     assert shares(text).keys() == {cluster.head.address, cluster.other.address}
     assert sum(shares(text).values()) == -(-(N_FILES + 1) // 64)
-    for name in TABLES:
-        assert (out / name).read_bytes() == (local / name).read_bytes(), name
 
+    crashed = on_ray(cluster, command, tmp_path / "one")
+    os.kill(stopped_with_a_portion(cluster, crashed)[cluster.head], signal.SIGCONT)
+    while not rows_in(tmp_path / "one"):
+        assert crashed.poll() is None, crashed.communicate()[1]
+        time.sleep(0.05)
+    cluster.other.crash()
+    assert rows_in(tmp_path / "one") < N_FILES
+    text = crashed.communicate(timeout=600)[1]
+    assert crashed.returncode == 3, text
+    assert f"a worker on {cluster.other.address} was lost" in text, text
 
-def more_rows_than(n, job, out):
-    """Wait until a running job has committed more than ``n`` rows, and return their number."""
-    while (found := rows_in(out)) <= n:
-        assert job.poll() is None, job.communicate()[1]
-        time.sleep(0.02)
-    return found
+    for out in ("both", "one"):
+        for name in TABLES:
+            assert (tmp_path / out / name).read_bytes() == (local / name).read_bytes(), (out, name)
