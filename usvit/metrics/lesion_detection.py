@@ -56,9 +56,11 @@ def detect(probability: NDArray[np.float32], true: NDArray[np.bool_]) -> Detecti
     Example:
         >>> seen = np.zeros((8, 8), np.float32)
         >>> seen[1:4, 1:4], seen[6, 6] = 0.9, 0.3
-        >>> detect(seen, seen > 0.5)
-        Detections(lesions=[(9, 0.9)], false=[(1, 0.3)], lesion_boxes=[(1, 1, 4, 4)],
-                   candidate_boxes=[((1, 1, 4, 4), 0.9), ((6, 6, 7, 7), 0.3)])
+        >>> found = detect(seen, seen > 0.5)
+        >>> found.lesions, found.false
+        ([(9, 0.9)], [(1, 0.3)])
+        >>> found.candidate_boxes
+        [((1, 1, 4, 4), 0.9), ((6, 6, 7, 7), 0.3)]
     """
     lesions, n_lesions = label(true, AROUND)
     sizes = np.bincount(lesions.ravel(), minlength=n_lesions + 1)
