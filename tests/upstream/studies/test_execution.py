@@ -11,10 +11,13 @@ import pytest
 from tests.upstream.studies.conftest import CHAIN, CONTENT, RESNET, SCHEMA, VIT, make, make_chain, study_of
 from usvit.errors import UsvitError
 from usvit.experiments import CrossValidation
+from usvit.records import load_record
 from usvit.training import Stopped
+from usvit.upstream.records.study import StudyRecord
 from usvit.upstream.studies import engines, pace
-from usvit.upstream.studies.plan import make_plan
+from usvit.upstream.studies.plan import PlannedRun, make_plan
 from usvit.upstream.studies.specification import StudyConfig
+from usvit.upstream.studies.state import StudyDir
 from usvit.upstream.studies.task import TaskResult
 
 pytestmark = pytest.mark.slow
@@ -207,6 +210,15 @@ def test_another_run_in_a_runs_place_is_refused(finished, small_phantom, tmp_pat
     path.write_text(json.dumps(record))
     with pytest.raises(UsvitError, match=r"train\.steps is 999 there, 6 here"):
         make(small_phantom, out)
+
+
+def test_a_finished_fine_tuning_of_an_upstream_run_is_recognised(finished, tmp_path):
+    """Its record names the folder of its weights, and the plan the run that they come from."""
+    shutil.copytree(finished.path / "runs" / RESNET, tmp_path / "runs" / "tuned-1234")
+    settings = json.loads((finished.path / "runs" / RESNET / "run.json").read_text())["config"]
+    planned = settings | {"model": settings["model"] | {"weights": "${train-5678}"}}
+    run = PlannedRun("tuned-1234", "cv", 0, planned, planned, ("train-5678",))
+    assert StudyDir(tmp_path, load_record(finished.path / "study.json", StudyRecord)).is_finished(run)
 
 
 def test_no_path_of_this_machine_is_in_the_state(finished, small_phantom):

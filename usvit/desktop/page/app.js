@@ -43,7 +43,7 @@ async function act(action, body = {}) {
 
 async function pick(purpose, path = "") {
   byId("picker-use").disabled = true; // until the folder is shown
-  const found = await asked(post("/api/folders", { path }, { once: true }));
+  const found = await asked(post("/api/folders", { path })); // it only reads, and may be asked again
   byId("picker-use").disabled = false;
   if (!found) return;
   const go = (to, text) => element("button", { type: "button", onclick: () => pick(purpose, to) }, text);

@@ -60,7 +60,7 @@ class StudyDir:
             return False
         found = load_run_record(path)
         there, here = {"kind": found.kind}, {"kind": run.kind}
-        if run.kind in ("cv", "train"):  # the ids of other kinds contain a hash of their settings
+        if run.kind in ("cv", "train") and not run.needs:  # all other ids contain a hash of their settings
             there |= identity(found.config.model_dump(exclude_unset=True))
             here |= identity(dict(run.config))
         differing = [key for key in here if there.get(key) != here[key]]
