@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from usvit.estimate import Estimate
 from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
 from usvit.metrics.checks import group_codes
-from usvit.metrics.intervals import undefined, with_interval
+from usvit.metrics.intervals import undefined
 from usvit.metrics.proportions import clustered_share
 from usvit.records.explain import AgainstMasks
 
@@ -125,5 +125,4 @@ def clustered_mean(values: NDArray[np.float64], group: NDArray[Any], *, n_resamp
     one = cluster_bootstrap(
         lambda counts: {"mean": counts @ total / (counts @ size)}, n_groups, n_resamples=n_resamples
     )["mean"]
-    method = f"cluster bootstrap, {one.method}, {n_resamples} resamples"
-    return with_interval(one.value, one.ci95, method=method, n_groups=n_groups, reason=one.reason)
+    return one.estimate(code, "", n_resamples)  # there is a value, since n >= 1

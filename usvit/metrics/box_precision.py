@@ -69,9 +69,9 @@ def average_precisions(table: pd.DataFrame, groups: Sequence[object]) -> dict[st
     Returns:
         ``ap``, the mean over the ten overlaps of 0.5 to 0.95, and ``ap50``, both in [0, 1].
     """
-    code, n_groups = group_codes(np.asarray(groups, dtype=str), len(groups))
-    names = dict(zip(np.asarray(groups, dtype=str), code.tolist(), strict=True))
-    table = table.assign(group=table.group_id.astype(str).map(names))
+    names = np.asarray(groups, dtype=str)
+    code, n_groups = group_codes(names, len(names))
+    table = table.assign(group=table.group_id.astype(str).map(dict(zip(names, code.tolist(), strict=True))))
     n_lesions = np.bincount(table.group[table.is_lesion], minlength=n_groups).astype(float)
     hits = [np.zeros((0, len(OVERLAPS)), dtype=bool)]
     found: list[pd.DataFrame] = []

@@ -117,9 +117,14 @@ def _driver_errors(address: str, verb: str) -> Iterator[None]:
     except UsvitError:
         raise
     except FileNotFoundError as error:
-        raise UsvitError(f"There is no model of usvit at {shown(address)}: a file is not there ({error}).") from error
+        raise UsvitError(
+            f"There is no model of usvit at {shown(address)}: a file is not there ({error}). "
+            "Check the address; 'usvit models push' writes all files of a model."
+        ) from error
     except ImportError as error:
-        raise UsvitError(f"{shown(address)} needs a driver of fsspec that is not installed: {error}.") from error
+        raise UsvitError(
+            f"{shown(address)} needs a driver of fsspec that is not installed: {error}. Install it with pip."
+        ) from error
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         hint = " For the hub, log in with 'hf auth login', or set HF_TOKEN." if address.startswith(HUB) else ""

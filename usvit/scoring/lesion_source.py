@@ -55,7 +55,9 @@ def load_lesion_segmenter(run: Path, crop: str, device: str) -> LesionSegmenter:
     """
     loader = segmenter_loader()
     if loader is None:
-        raise UsvitError("--seg-from needs usvit.upstream, which loads segmenters, and it is not installed.")
+        raise UsvitError(
+            "--seg-from needs usvit.upstream, which loads segmenters, and it is not installed: reinstall usvit."
+        )
     segmenter: LesionSegmenter = loader(run, device=device)
     if segmenter.preprocessing.crop != crop:
         raise UsvitError(

@@ -6,7 +6,6 @@ anchors are as small as lesions in small images.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from scipy.ndimage import label
@@ -103,8 +102,12 @@ class MaskRCNNMasks(nn.Module):
         return found, of_proposals | of_boxes
 
 
-def instances(labels: Tensor) -> dict[str, Any]:
-    """Return the boxes (N, 4), classes (N,) and masks (N, S, S) of the lesions of an image; N may be 0."""
+def instances(labels: Tensor) -> dict[str, Tensor]:
+    """Return the targets of torchvision for an image: boxes (N, 4) in pixels, classes (N,) and masks (N, S, S); N >= 0.
+
+    Args:
+        labels: (S, S) int64, 1 in lesions.
+    """
     parts, n = label((labels == 1).cpu().numpy(), AROUND)
     masks = torch.from_numpy(parts)[None] == torch.arange(1, n + 1)[:, None, None]
     boxes = masks_to_boxes(masks)
