@@ -74,3 +74,20 @@ def test_what_cannot_be_meant_is_refused(made, tmp_path):
 def test_the_facade_imports_no_torch():
     code = "import sys, usvit.experiments as e; e.cross_validate; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_a_training_imports_the_statistics_after_its_first_step(tmp_path):
+    code = (
+        "import os, sys\n"
+        "from usvit.experiments import cross_validate\n"
+        "from usvit.progress import NoProgress\n"
+        "class UntilFirstStep(NoProgress):\n"
+        "    def start(self, name, total, unit, done=0):\n"
+        "        if unit == 'steps':\n"
+        "            os._exit(bool({'sklearn', 'scipy.stats', 'matplotlib'} & set(sys.modules)))\n"
+        "cross_validate('phantom', 'timm:test_resnet', weights='scratch', out='out', progress=UntilFirstStep(),\n"
+        "               overrides={'folds_at_once': 1})\n"
+        "os._exit(2)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import nn
 
+import usvit.evaluation as evaluation
 from usvit.config import DataConfig, RunConfig, load_recipe
 from usvit.config.evaluation import UnitSettings
 from usvit.config.own_table import COLUMN_OPTIONS
@@ -36,7 +37,6 @@ from usvit.data.splits import (
 from usvit.data.transforms import Preprocessing
 from usvit.data.unit_numbers import unit_codes
 from usvit.errors import LeakageError, UsvitError
-from usvit.evaluation import refuse_missing_units
 from usvit.experiments.base import adapt, in_runs, learnt_from_record, model_record, new_model_with_report, new_record
 from usvit.experiments.fold_schedule import LEAST_IMAGES, best_at_once, most_at_once
 from usvit.models import (
@@ -189,7 +189,8 @@ def prepare(
             f"mask. Set {name} to 0, or add a data set with masks (usvit data info NAME)."
         )
     unit_codes(rows, config.loss.vote)  # an error before the weights are read
-    refuse_missing_units(rows, config.units, manifest.classes, manifest.positive_class)
+    if not config.units.of_images:
+        evaluation.refuse_missing_units(rows, config.units, manifest.classes, manifest.positive_class)
     if config.split.unit == "image" and not config.units.of_images:
         raise UsvitError(
             f"--unit {config.units.unit} needs folds that keep a {config.units.unit} whole, and --split-by image does "

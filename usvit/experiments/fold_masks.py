@@ -11,14 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
+import usvit.evaluation as evaluation
 from usvit.data.datasets import decode_unchanged, mask_names
 from usvit.data.io import read_masks
 from usvit.data.loading import eval_batches
 from usvit.errors import UsvitError
-from usvit.evaluation import mask_estimates
 from usvit.experiments.cross_validation_setup import CrossValidationSetup
 from usvit.experiments.fold_training import TrainedFold
-from usvit.metrics.overlap import mask_agreement
 from usvit.records import MaskEstimates
 
 MASKS = "masks.csv"
@@ -54,6 +53,8 @@ def fold_masks(setup: CrossValidationSetup, fold: int, trained: TrainedFold, dev
 
 
 def _agreement(setup: CrossValidationSetup, row: Any, share: NDArray[np.float32]) -> dict[str, Any]:
+    from usvit.metrics.overlap import mask_agreement  # on use: the statistics take a second to import
+
     manifest = setup.manifest
     image, tissue, _ = decode_unchanged(manifest.image_path(row), int(row.frame), row.sha256)
     shape = (image.shape[0], image.shape[1])
@@ -80,4 +81,4 @@ def pooled_masks(files: Sequence[Path]) -> pd.DataFrame:
 
 def mask_record(table: pd.DataFrame) -> MaskEstimates:
     """Average the figures of the images, with intervals that count groups (``usvit.evaluation.mask_estimates``)."""
-    return MaskEstimates(n_images=len(table), **mask_estimates(table))
+    return MaskEstimates(n_images=len(table), **evaluation.mask_estimates(table))

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from usvit.config import EarlyStoppingConfig
@@ -48,6 +46,9 @@ def logistic_coefficients(
     Returns:
         W (D, K), the bias (K,), and whether the solver converged.
     """
+    from sklearn.exceptions import ConvergenceWarning  # on use: importing scikit-learn takes half a second
+    from sklearn.linear_model import LogisticRegression
+
     total = len(x) if weights is None else float(weights.sum())
     model = LogisticRegression(C=1 / (l2 * total), max_iter=_ITERATIONS, tol=1e-6)
     with warnings.catch_warnings(record=True) as caught:
