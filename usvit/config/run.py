@@ -109,6 +109,9 @@ class RunConfig(Training):
     input: InputConfig = InputConfig()
     units: UnitSettings = UnitSettings()
     distill: DistillConfig = DistillConfig()
+    shots: Annotated[int, Field(ge=1)] | None = None
+    """Train on N images of each class alone, drawn from the training images of each fold with the seed; null: on all.
+    The inner validation part and the test part stay whole."""
     allow_contaminated: Annotated[bool, Option(rare=True)] = False
     """Test also on data sets that a foundation model behind the initial weights was pre-trained on, by its published
     list; every record and page says so."""
@@ -165,6 +168,11 @@ class RunConfig(Training):
             raise ValueError(
                 f"optim.refit fits the head of optim.name=logistic once more, but optim.name is {self.optim.name}: set "
                 "optim.refit to false, or optim.name to logistic"
+            )
+        if self.optim.refit and self.shots is not None:
+            raise ValueError(
+                f"optim.refit trains on the inner validation images, too, beside shots={self.shots} images of each "
+                "class: set optim.refit to false, or shots to null"
             )
         return self
 

@@ -19,6 +19,7 @@ from usvit.config.own_table import COLUMN_OPTIONS
 from usvit.config.sections import DistillConfig
 from usvit.data.datasets import Manifest, open_manifest, same_images
 from usvit.data.splits import (
+    check_shots,
     contamination_warning,
     described_among,
     folds_sha256,
@@ -147,6 +148,7 @@ def default_out(kind: Kind, config: RunConfig) -> Path:
         config.split.scheme if config.split.scheme in ("by_dataset", "by_device") else "",
         "by-image" if config.split.unit == "image" else "",
         f"repeats{config.split.repeats}" if config.split.repeats > 1 else "",
+        f"shots{config.shots}" if config.shots is not None else "",
     )
 
 
@@ -197,6 +199,11 @@ def prepare(
             "not. Leave out one of the two."
         )
     folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids, labelled=labelled)
+    if config.shots is not None:
+        target = np.array([manifest.classes.index(label) for label in rows.label])
+        for fold in range(int(folds.fold.nunique())):
+            train = target[rows_of_split(folds, rows, "train", fold)]
+            check_shots(train, manifest.classes, config.shots, "split.val_fraction")
     who = f"The network of --weights {config.model.weights}"
     seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))
     in_test = [rows_of_split(folds, rows, "test", fold) for fold in range(int(folds.fold.nunique()))]

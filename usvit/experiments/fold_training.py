@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from usvit.data.loading import PixelStore, eval_batches, place_pixels, train_batches
-from usvit.data.splits import rows_of_split
+from usvit.data.splits import draw_shots, rows_of_split
 from usvit.data.transforms import make_augment, resolve_on
 from usvit.errors import UsvitError
 from usvit.experiments.cross_validation_setup import CrossValidationSetup
@@ -106,6 +106,8 @@ class FoldTrainer:
         rows = setup.manifest.usable
         at = {split: rows_of_split(setup.folds, rows, split, fold) for split in ("train", "val", "test")}
         units = TrainingUnits.of(config.loss, rows, setup.classes, setup.manifest.positive_class)
+        if config.shots is not None:
+            at["train"] = at["train"][draw_shots(units.image_targets[at["train"]], config.shots, config.seed, fold)]
         model = setup.network(fold)
         if config.model.lesion_steps:
             teach_lesions(setup, model, self._store, at, fold, fabric, self._progress, checkpoint.parent)

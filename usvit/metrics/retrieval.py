@@ -20,6 +20,8 @@ K_CHOICES = (10, 15, 20, 25, 30)
 """Values of k to choose from (thesis, section 2.4.2)."""
 SIGMA = 0.05
 """Temperature of the weights of neighbours, on the scale of the cosine (thesis, section 2.4.3)."""
+SMALLEST_PROB = 1e-12
+"""A probability of 0 is replaced by this before a logarithm is taken."""
 _CELLS = 4_000_000  # of a block of similarities: 32 MB
 
 

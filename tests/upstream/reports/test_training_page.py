@@ -10,6 +10,7 @@ from tests.upstream.pretraining_run.test_experiment import FRACTALS
 from usvit.errors import UsvitError
 from usvit.upstream.reports.training_page import write_upstream_report
 from usvit.upstream.reports.transfer_figures import tried_plot
+from usvit.upstream.transfer_learning.metrics import results_table
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +77,7 @@ def test_a_damaged_file_is_named_and_the_old_page_stays(pretrained):
 
 def results(rows):
     columns = ("how", "cell", "draw", "k", "l2", "part", "accuracy", "chosen")
-    return pd.DataFrame([dict(zip(columns, row, strict=True)) for row in rows])
+    return results_table([dict(zip(columns, row, strict=True)) for row in rows])
 
 
 def test_few_shot_has_a_line_for_each_number_of_images_and_draws_are_averaged():
@@ -96,6 +97,9 @@ def test_cells_and_single_settings_have_no_axis_to_stand_on():
     nothing = float("nan")
     cells = [("finetune", f"lr{rate}", nothing, nothing, nothing, "val", 0.5, False) for rate in (0.1, 0.2)]
     assert tried_plot(results(cells)) is None
+    neighbours = [{"how": "fewshot", "k": 5, "neighbours": n, "part": "val", "accuracy": n / 10} for n in (1, 3, 9)]
+    plot = tried_plot(results_table(neighbours))
+    assert [entry.text for entry in plot.legend] == ["5 images per class", "chosen"] and "at best 0.900" in plot.title
     assert tried_plot(results([("knn", nothing, nothing, 10, nothing, "train", 0.5, True)])) is None
 
 

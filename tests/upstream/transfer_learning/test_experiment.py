@@ -74,6 +74,23 @@ def test_fewshot_rows_are_every_draw_and_the_summary_is_their_mean(settings, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("probe", "given", "column"), [("logistic", {"l2": [0.1]}, "l2"), ("neighbours", {"k": [1, 9]}, "neighbours")]
+)
+def test_a_few_images_also_train_a_regression_and_neighbours(settings, tmp_path, probe, given, column):
+    outcome = run(settings, tmp_path / "run", {"how": "fewshot", "probe": probe, **given})
+    results = pd.read_csv(outcome.path / "results.csv")
+    assert outcome.result.summary[-1].accuracy.value > 0.7
+    of_table = results[(results.part == "test") & results.chosen]
+    assert of_table.accuracy.tolist() == [pytest.approx(accuracy_of(outcome.path))]
+    tried = results[results.part == "val"]
+    expected = {"logistic": {(1, 0.1), (5, 0.1)}, "neighbours": {(1, 1), (1, 3), (5, 1), (5, 9)}}[probe]
+    assert set(zip(tried.k, tried[column], strict=True)) == expected  # 1 image of 3 classes: at most 3 neighbours
+    chosen = [getattr(line, column) for line in outcome.result.summary]
+    assert tried[tried.chosen][column].tolist() == chosen and getattr(outcome.result.chosen, column) == chosen[-1]
+
+
+@pytest.mark.slow
 def test_the_strength_is_chosen_on_validation_images_whatever_the_test_says(settings, tmp_path, pictures):
     shutil.copytree(pictures, tmp_path / "other")
     for number, name in enumerate(CLASSES):  # the labels of the test are all wrong now

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from usvit.errors import UsvitError
-from usvit.upstream.transfer_learning.least_squares import L2, LeastSquares, check_shots, choose, draw_shots
+from usvit.upstream.transfer_learning.least_squares import L2, LeastSquares, choose
 
 
 def dense(features, targets, n_classes, l2, queries):
@@ -49,25 +48,9 @@ def test_separable_classes_are_told_apart():
     assert (probe(centre[test] + rng.normal(size=(60, 8))).argmax(1) == test).mean() > 0.95
 
 
-def test_shots_are_nested_balanced_and_drawn_by_seed():
-    targets = np.random.default_rng(0).permutation(np.repeat(np.arange(3), [30, 40, 50]))
-    five, ten = draw_shots(targets, 5, 0, 0), draw_shots(targets, 10, 0, 0)
-    assert np.bincount(targets[ten]).tolist() == [10, 10, 10]
-    assert len(set(ten)) == 30 and set(five) < set(ten)
-    assert draw_shots(targets, 5, 0, 0).tolist() == five.tolist()
-    assert set(draw_shots(targets, 5, 0, 1)) != set(five)
-    assert set(draw_shots(targets, 5, 1, 0)) != set(five)
-
-
-def test_more_shots_than_images_are_refused_with_the_class_named():
-    with pytest.raises(UsvitError, match=r"class 'b' has 6 training images. Pass --set shots=\[1, 5\]"):
-        check_shots(np.repeat([0, 1], [20, 6]), ["a", "b"], (1, 5, 10))
-    check_shots(np.repeat([0, 1], [20, 10]), ["a", "b"], (1, 5, 10))
-
-
 def test_of_equally_good_strengths_the_strongest_is_taken():
     rows = [(0.1, 0, 0.5), (0.1, 1, 0.9), (1.0, 0, 0.7), (1.0, 1, 0.7), (9.0, 0, 0.6), (9.0, 1, 0.7)]
-    assert choose(pd.DataFrame(rows, columns=["l2", "draw", "accuracy"])) == 1.0
+    assert choose(pd.DataFrame(rows, columns=["setting", "draw", "accuracy"])) == 1.0
 
 
 def test_the_grid_is_that_of_the_source():

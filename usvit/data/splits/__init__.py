@@ -47,5 +47,7 @@ if TYPE_CHECKING:
     from .seen_files import read_description as read_description
     from .seen_groups import in_seen_groups as in_seen_groups
     from .seen_groups import refuse_seen as refuse_seen
+    from .shots import check_shots as check_shots
+    from .shots import draw_shots as draw_shots
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

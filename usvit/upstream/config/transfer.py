@@ -42,7 +42,7 @@ class TransferConfig(PretrainConfig):
     """
 
     how: How = "fewshot"
-    """Method. On frozen features: ``fewshot`` (regularised least squares on a few images per class), ``linear``
+    """Method. On frozen features: ``fewshot`` (``probe`` on a few images per class), ``linear``
     (logistic regression), ``knn``, ``retrieval`` (``knn`` with the embedding of a Grafit run; with ``source.coarse``,
     from coarse classes to fine ones), ``clusters`` (k-means, whose clusters are written as labels for
     ``source.labels``: ClusterFit), ``separability`` (of random halves of the classes), or ``text`` (a text tower is
@@ -68,6 +68,10 @@ class TransferConfig(PretrainConfig):
     of k random cells on validation images (of all, if there are fewer). Empty: only the chosen cell is tested."""
     shots: tuple[Count, ...] = (5, 10, 25)
     """``fewshot``: number of images per class (Dosovitskiy et al. 2021; Steiner et al. 2022)."""
+    probe: Literal["least_squares", "logistic", "neighbours"] = "least_squares"
+    """``fewshot``: classifier on these images: regularised least squares (Dosovitskiy et al. 2021), logistic
+    regression, or nearest neighbours, whose number is one of ``k``, or all images if they are fewer. Validation images
+    choose the strength of the first two, and the number of neighbours."""
     draws: Count = 5
     """``fewshot``: number of random draws of the images, each with a different seed. ``separability``: number of random
     splits of the classes."""
@@ -75,12 +79,13 @@ class TransferConfig(PretrainConfig):
     """``clusters``: number of clusters (thesis: 15000 for ImageNet, 1500 for CIFAR-100)."""
     l2: tuple[Positive, ...] | None = None
     """Strengths of the regularisation to choose from on validation images; a single value is used without a choice.
-    null: 2^-10 to 2^9 for ``fewshot`` (on the sum of squares), 10^-6 to 10 for ``linear`` (on the mean
+    null: 2^-10 to 2^9 for least squares (on the sum of squares), 10^-6 to 10 for logistic regression (on the mean
     cross-entropy). ``separability`` uses the first."""
     k: tuple[Count, ...] = (10, 15, 20, 25, 30)
-    """``knn``, ``retrieval``: numbers of neighbours to choose from, by leave-one-out on the training images."""
+    """``knn``, ``retrieval``: numbers of neighbours to choose from, by leave-one-out on the training images;
+    ``probe=neighbours``: on validation images."""
     sigma: Positive = 0.05
-    """``knn``, ``retrieval``: temperature of the neighbours' weights, exp(cosine / sigma)."""
+    """``knn``, ``retrieval``, ``probe=neighbours``: temperature of the neighbours' weights, exp(cosine / sigma)."""
     embedding: Literal["projector", "trunk"] = "projector"
     """``retrieval``: vectors of a run of Grafit that are compared: the embedding after the ``projector``, or the
     features of its ``trunk``, as for a loss without a kNN head (thesis, Table 2.7, without P)."""

@@ -86,6 +86,7 @@ class TransferRow(Record):
         "Accuracy of the first draw with the interval over test images, only for fewshot."
     )
     l2: Number | None = optional(exclusiveMinimum=0)
+    neighbours: Count | None = optional("Number of neighbours, of fewshot with probe=neighbours.", minimum=1)
     mean_average_precision: Share | None = optional(null=True)
     k: Count | None = optional(minimum=1)
     intervals: RetrievalIntervals | None = optional()
@@ -117,6 +118,7 @@ class Chosen(Record):
 
     k: Count | None = optional()
     l2: Number | None = optional()
+    neighbours: Count | None = optional()
     draw: Count | None = optional()
     sigma: Number | None = optional()
     cell: Text | None = optional()

@@ -120,7 +120,9 @@ def _left_out(folds: list[Path]) -> int:
 
 def _of_transfer(run_dir: Path) -> dict[str, Any]:
     table = read_csv(
-        run_dir / "results.csv", text=False, needed=["how", "cell", "k", "l2", "part", "accuracy", "chosen"]
+        run_dir / "results.csv",
+        text=False,
+        needed=["how", "cell", "k", "l2", "neighbours", "part", "accuracy", "chosen"],
     )
     cells = table[(table["part"] != "test") & table["cell"].notna()]
     named = zip(cells["cell"].astype(str), cells["accuracy"], cells["chosen"].astype(bool), strict=True)

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from usvit.documents import DASHES, N_SERIES, LegendEntry, Pens, Plot
 
-_AXES = {"l2": "Strength of regularisation", "k": "Neighbours"}
+_AXES = {"l2": "Strength of regularisation", "neighbours": "Neighbours", "k": "Neighbours"}
 
 
 def tried_plot(table: pd.DataFrame) -> Plot | None:
@@ -22,7 +22,7 @@ def tried_plot(table: pd.DataFrame) -> Plot | None:
     x = next((name for name in _AXES if rows[name].nunique() > 1), None)
     if x is None:
         return None
-    by_shots = x == "l2" and rows["k"].notna().any()
+    by_shots = x != "k" and rows["k"].notna().any()
     shots = sorted({int(k) for k in rows["k"].dropna()})[:N_SERIES] if by_shots else [None]
     series = [
         (one, part.groupby(x).agg(accuracy=("accuracy", "mean"), chosen=("chosen", "max")))

@@ -1,14 +1,11 @@
 """The few-shot probe: regularised least squares from frozen features to targets of -1 and 1, in closed form."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from usvit.errors import UsvitError
-from usvit.seeding import derive_seed
 from usvit.upstream.transfer_learning.affine import Affine
 
 Floats = NDArray[np.float64]
@@ -74,42 +71,11 @@ class LeastSquares:
         return Affine.standardised(weight, bias, self.mean, self.std)
 
 
-def draw_shots(targets: Ints, k: int, seed: int, draw: int) -> Ints:
-    """Draw the rows of ``k`` images of each class, sorted by class; they include those of every smaller k.
-
-    Args:
-        targets: Class of each training image, of shape (n,).
-        k: Images per class; every class must have at least this many (``check_shots``).
-        seed: Seed of the run.
-        draw: Number of the draw, from 0.
-    """
-    rng = np.random.default_rng(derive_seed(seed, "shots", draw))
-    of_class = [rng.permutation(np.flatnonzero(targets == label)) for label in range(int(targets.max()) + 1)]
-    return np.concatenate([rows[:k] for rows in of_class])
-
-
-def check_shots(targets: Ints, classes: Sequence[str], shots: Sequence[int]) -> None:
-    """Refuse to draw more images of a class than it has.
-
-    Raises:
-        UsvitError: A class, which is named, has too few images.
-    """
-    counts = np.bincount(targets, minlength=len(classes))
-    fewest = int(counts.argmin())
-    if counts[fewest] < max(shots):
-        able = [k for k in shots if k <= counts[fewest]]
-        advice = f"Pass --set shots=[{', '.join(map(str, able))}]" if able else "Choose other images"
-        raise UsvitError(
-            f"{max(shots)} images of each class are to be drawn, but class '{classes[fewest]}' has "
-            f"{counts[fewest]} training images. {advice}, or use fewer images for validation (source.val_share)."
-        )
-
-
 def choose(accuracy: pd.DataFrame) -> float:
-    """Return the strength with the best validation accuracy, averaged over draws; the largest of equal ones.
+    """Return the setting with the best validation accuracy, averaged over draws; the largest of equal ones.
 
     Args:
-        accuracy: A table with the columns l2, draw and accuracy.
+        accuracy: A table with the columns setting, draw and accuracy.
     """
-    mean = accuracy.groupby("l2").accuracy.mean().round(12)
+    mean = accuracy.groupby("setting").accuracy.mean().round(12)
     return float(mean.index[mean == mean.max()].max())

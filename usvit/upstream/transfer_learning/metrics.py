@@ -22,7 +22,7 @@ Row = dict[str, Any]
 """A row of ``results.csv``: column -> value; the columns of its kind (``COLUMNS``)."""
 
 COLUMNS = (
-    "how", "cell", "draw", "k", "l2", "part", "n_images",
+    "how", "cell", "draw", "k", "l2", "neighbours", "part", "n_images",
     "accuracy", "ci95_low", "ci95_high", "mean_class_accuracy", "mean_average_precision",
     "map_ci95_low", "map_ci95_high", "map_conditioned", "map_oracle", "coarse_accuracy", "chosen",
 )  # fmt: skip
@@ -101,7 +101,7 @@ def over_draws(values: Sequence[float], n_groups: int | None) -> TransferEstimat
 def results_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Return the table ``results.csv``, with the rows in the order of the list."""
     table = pd.DataFrame(list(rows)).reindex(columns=list(COLUMNS))
-    for name in ("draw", "k", "n_images"):
+    for name in ("draw", "k", "neighbours", "n_images"):
         table[name] = table[name].astype("Int64")
     table["chosen"] = table["chosen"].map(lambda value: value is True or value == 1).astype(bool)
     return table

@@ -3,14 +3,23 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
+from usvit.data.splits import check_shots, draw_shots
 from usvit.errors import UsvitError
-from usvit.metrics.retrieval import average_precisions, choose_k, knn_probabilities, leave_one_out, mean_precisions
+from usvit.metrics.retrieval import (
+    SMALLEST_PROB,
+    average_precisions,
+    choose_k,
+    knn_probabilities,
+    leave_one_out,
+    mean_precisions,
+)
 from usvit.progress import Progress, task
 from usvit.seeding import derive_seed
 from usvit.upstream.config.transfer import TransferConfig
@@ -20,7 +29,7 @@ from usvit.upstream.transfer_learning import least_squares, linear, metrics
 from usvit.upstream.transfer_learning.affine import Affine
 from usvit.upstream.transfer_learning.clusters import CLUSTERS, class_shares, cluster_table, fit_clusters
 from usvit.upstream.transfer_learning.feature_tables import energy_table, nearest_table, tsne_table
-from usvit.upstream.transfer_learning.least_squares import LeastSquares, check_shots, draw_shots
+from usvit.upstream.transfer_learning.few_shot_probes import probe_of, settings_of
 from usvit.upstream.transfer_learning.retrieval import LabelledFeatures, rank_by_coarse
 from usvit.upstream.transfer_learning.separability import random_halves, separate
 from usvit.upstream.transfer_learning.splits import TransferSplit, TransferSplits
@@ -31,7 +40,6 @@ Floats = NDArray[np.float64]
 _N_LEAVE_ONE_OUT = 10_000
 """Largest number of training images on which k is chosen; all images of ImageNet would take a day."""
 _HALVES_COVER = "which images form the halves; not other images, nor the seed that the network was trained with"
-_SMALLEST = 1e-12  # smallest probability, because the table holds logarithms
 
 
 @dataclass(frozen=True)
@@ -76,68 +84,70 @@ _Probe = Callable[[TransferConfig, TransferSplits, dict[str, FeatureSet], Progre
 def fewshot(
     config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
 ) -> ProbeResult:
-    """Fit the few-shot probe on k images of each class, drawn several times.
+    """Fit ``config.probe`` on k images of each class, drawn several times.
 
-    For each k, the strength with the best mean validation accuracy over draws is chosen. The predictions, and the head
-    that is written into the network, are those of the largest k and its first draw.
+    For each k, the setting with the best mean validation accuracy over draws is chosen. The predictions are those of
+    the largest k and its first draw, as is the head that is written into the network, if the probe has one.
     """
     train, test, val = seen["train"], seen["test"], seen.get("val")
-    strengths = config.l2 or least_squares.L2
     n_classes = len(splits.classes)
     rows: list[metrics.Row] = []
     summary: list[TransferRow] = []
-    kept: tuple[Affine, Chosen] | None = None
+    kept: tuple[Any, Chosen] | None = None
     of_val: float | None = None
     with task(progress, "few-shot probes", len(config.shots) * config.draws, "probes") as advance:
         for number, k in enumerate(sorted(config.shots)):
+            name, settings = settings_of(config, k * n_classes)
             problems = []
             for draw in range(config.draws):
                 drawn = draw_shots(splits.train.targets, k, config.seed, draw)
                 shots = np.searchsorted(train.split.rows, splits.train.rows[drawn])
-                problems.append(LeastSquares.of(train.features[shots], train.targets[shots], n_classes))
+                problems.append(probe_of(config, train.features[shots], train.targets[shots], n_classes))
                 advance(number * config.draws + draw + 1)
-            strength = strengths[0]
+            best = settings[0]
             if val is not None:
                 tried = [
                     {
-                        "l2": l2,
+                        "setting": setting,
                         "draw": draw,
-                        "accuracy": float(metrics.right(val.split, one.solve(l2)(val.features)).mean()),
+                        "accuracy": float(metrics.right(val.split, one.solve(setting)(val.features)).mean()),
                     }
-                    for l2 in strengths
+                    for setting in settings
                     for draw, one in enumerate(problems)
                 ]
                 table = pd.DataFrame(tried)
-                strength = least_squares.choose(table)
-                means = table.groupby("l2").accuracy.mean()
-                of_val = float(means[strength])
+                best = least_squares.choose(table)
+                means = table.groupby("setting").accuracy.mean()
+                of_val = float(means[best])
                 rows += [
-                    {"accuracy": float(means[l2]), "l2": l2, "chosen": l2 == strength, **_of_val(val.split, k)}
-                    for l2 in strengths
+                    {"accuracy": float(means[one]), name: one, "chosen": one == best, **_of_val(val.split, k)}
+                    for one in settings
                 ]
+            figure: dict[str, Any] = {name: int(best) if name == "neighbours" else best}
             found = []
             for draw, problem in enumerate(problems):
-                probe = problem.solve(strength)
+                probe = problem.solve(best)
                 hits = metrics.right(test.split, probe(test.features))
                 of_table = draw == 0 and k == max(config.shots)
-                more = {"draw": draw, "k": k, "l2": strength, "chosen": of_table}
+                more = {"draw": draw, "k": k, "chosen": of_table, **figure}
                 found.append(metrics.row("fewshot", test.split, hits, interval=True, **more))
                 if of_table:
-                    kept = probe, Chosen(k=k, l2=strength, draw=0, val_accuracy=of_val)
+                    kept = probe, Chosen(k=k, draw=0, val_accuracy=of_val, **figure)
             rows += found
-            one = metrics.accuracy(test.split, metrics.right(test.split, problems[0].solve(strength)(test.features)))
+            one = metrics.accuracy(test.split, metrics.right(test.split, problems[0].solve(best)(test.features)))
             summary.append(
                 TransferRow(
                     name=f"{k}-shot",
                     accuracy=metrics.over_draws([each["accuracy"] for each in found], one.n_groups),
                     mean_class_accuracy=float(np.mean([each["mean_class_accuracy"] for each in found])),
                     first_draw=one,
-                    l2=strength,
+                    **figure,
                 )
             )
     assert kept is not None
-    head, chosen = kept
-    return ProbeResult(rows, summary, chosen, head(test.features), head)
+    chosen_probe, chosen = kept
+    head = chosen_probe if isinstance(chosen_probe, Affine) else None
+    return ProbeResult(rows, summary, chosen, chosen_probe(test.features), head)
 
 
 def logistic(
@@ -214,7 +224,7 @@ def neighbours(
             "pca.csv": energy_table(train.features),
             "tsne.csv": tsne_table(test.features, test.split, derive_seed(config.seed, "tsne")),
         }
-    return ProbeResult(rows, summary, chosen, np.log(np.maximum(prob, _SMALLEST)), learnt_from=(), tables=tables)
+    return ProbeResult(rows, summary, chosen, np.log(np.maximum(prob, SMALLEST_PROB)), learnt_from=(), tables=tables)
 
 
 def retrieval(
@@ -254,7 +264,7 @@ def clustered(
     rows = [metrics.row("clusters", test.split, hits, interval=True, chosen=True)]
     summary = [metrics.line(f"{config.clusters} clusters, commonest class", test.split, hits)]
     tables = {CLUSTERS: cluster_table(train.split, kmeans.labels_)}
-    logits = np.log(np.maximum(prob, _SMALLEST))
+    logits = np.log(np.maximum(prob, SMALLEST_PROB))
     return ProbeResult(rows, summary, Chosen(clusters=config.clusters), logits, learnt_from=(), tables=tables)
 
 
@@ -316,15 +326,17 @@ def check(config: TransferConfig, splits: TransferSplits) -> None:
         UsvitError: A setting, which is named, must be changed.
     """
     if config.how == "fewshot":
-        check_shots(splits.train.targets, splits.classes, config.shots)
-    choices = {"fewshot": config.l2 or least_squares.L2, "linear": config.l2 or linear.L2, "finetune": config.cells}
+        check_shots(splits.train.targets, splits.classes, max(config.shots), "source.val_share")
+    choices = {"fewshot": settings_of(config)[1], "linear": config.l2 or linear.L2, "finetune": config.cells}
     count = len(choices.get(config.how, ()))
     if count > 1 and splits.val is None:
-        what = "cells of the sweep" if config.how == "finetune" else "strengths l2"
+        key = "k" if config.how == "fewshot" and config.probe == "neighbours" else "l2"
+        what, one = {"l2": ("strengths l2", "[1]"), "k": ("numbers of neighbours k", "[10]")}[key]
         raise UsvitError(
-            f"There are {count} {what} to choose from, but no validation images, and test images must not be used for "
-            "the choice. Set source.val to a split, or source.val_share to a share of the training images"
-            + ("." if config.how == "finetune" else ", or l2 to one value: --set l2=[1].")
+            f"There are {count} {'cells of the sweep' if config.how == 'finetune' else what} to choose from, but no "
+            "validation images, and test images must not be used for the choice. Set source.val to a split, or "
+            "source.val_share to a share of the training images"
+            + ("." if config.how == "finetune" else f", or {key} to one value: --set {key}={one}.")
         )
 
 
