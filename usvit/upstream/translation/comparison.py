@@ -99,7 +99,8 @@ def compare(settings: TranslationSettings, progress: Progress, command: str) -> 
         _encoded(words, fits, scale),
         torch.from_numpy(words.encoded([s for s, _ in test], scale.context)[0]),
     )
-    trained, spoken = [], {}
+    trained: list[dict[str, Any]] = []
+    spoken: dict[tuple[TranslatorName, int], list[str]] = {}
     for kind, depth in names:
         seed_everything(settings.seed, "translation", 0)
         network = Translator(
@@ -191,9 +192,19 @@ def train_translator(
 
 def translation_document(record: TranslationRecord) -> doc.Document:
     """Build the page of a comparison."""
-    heads = ["Network", *doc.numbers("Parameters", "BLEU", "minus the Transformer", "Thesis", "Seconds")]
-    rows = [
-        (one.name, one.parameters, one.bleu, one.difference or "", one.printed or "", round(one.seconds))
+    heads: list[str | doc.Column] = [
+        "Network",
+        *doc.numbers("Parameters", "BLEU", "minus the Transformer", "Thesis", "Seconds"),
+    ]
+    rows: list[tuple[doc.Cell, ...]] = [
+        (
+            one.name,
+            one.parameters,
+            one.bleu,
+            one.difference or "",
+            "" if one.printed is None else f"{one.printed:g}",
+            round(one.seconds),
+        )
         for one in record.networks
     ]
     notes = [doc.Note("The pairs are generated and are no language, so that the figures say nothing about the thesis.")]

@@ -7,6 +7,7 @@ Transformer; its layers normalise first, which trains without their schedule.
 """
 
 import math
+from typing import Any
 
 import torch
 from timm.models.mlp_mixer import Affine
@@ -109,7 +110,12 @@ class Translator(nn.Module):
             self.last = nn.ModuleList(Affine(width) for _ in range(2))
         else:
             self.positions = nn.Parameter(torch.randn(context, width) * width**-0.5)
-            options = {"dropout": dropout, "activation": "gelu", "batch_first": True, "norm_first": True}
+            options: dict[str, Any] = {
+                "dropout": dropout,
+                "activation": "gelu",
+                "batch_first": True,
+                "norm_first": True,
+            }
             self.encoder = nn.ModuleList(
                 nn.TransformerEncoderLayer(width, heads, hidden, **options) for _ in range(depth)
             )
