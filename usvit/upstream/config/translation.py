@@ -16,14 +16,12 @@ class TranslationSettings(Section):
     """Settings of a comparison of translators."""
 
     scale: Literal["paper", "tiny"] = "paper"
-    """``paper``: the sizes and the optimizer of the thesis, on your own pairs; ``tiny``: small networks on
-    generated pairs, in a minute; its figures say nothing about the paper."""
+    """``paper``: the sizes (ResMLP of 6 and 12 layers) and the optimizer of the thesis, on your own pairs; ``tiny``: small
+    networks on generated pairs, in a minute; its figures say nothing about the paper."""
     pairs: Annotated[Path | None, Option(metavar="FILE")] = None
     """Training pairs: text with a source, a tab and its translation in each line. (with ``tiny``: generated)"""
     test: Annotated[Path | None, Option(metavar="FILE")] = None
     """Test pairs in the same form. (with ``tiny``: generated)"""
-    depths: Annotated[tuple[Annotated[int, Field(ge=1, le=48)], ...], Field(min_length=1)] = (6, 12)
-    """Layers of the encoder, and of the decoder, of each ResMLP. The Transformer has the first number. (``tiny``: 2)"""
     steps: Annotated[int | None, Field(ge=1)] = None
     """Steps of each training. (default: 300000, or 600 with ``tiny``)"""
     seed: Annotated[int, Field(ge=0)] = 0
