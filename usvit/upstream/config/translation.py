@@ -16,8 +16,8 @@ class TranslationSettings(Section):
     """Settings of a comparison of translators."""
 
     scale: Literal["paper", "tiny"] = "paper"
-    """``paper``: the sizes (ResMLP of 6 and 12 layers) and the optimizer of the thesis, on your own pairs; ``tiny``: small
-    networks on generated pairs, in a minute; its figures say nothing about the paper."""
+    """``paper``: the sizes (ResMLP of 6 and of 12 layers) and the optimizer of the thesis, on your own pairs; ``tiny``:
+    small networks on generated pairs, in a minute; its figures say nothing about the paper."""
     pairs: Annotated[Path | None, Option(metavar="FILE")] = None
     """Training pairs: text with a source, a tab and its translation in each line. (with ``tiny``: generated)"""
     test: Annotated[Path | None, Option(metavar="FILE")] = None
