@@ -30,6 +30,7 @@ from .publishing import push_model as push_model
 from .publishing import sign_model as sign_model
 from .reports import audit as audit
 from .reports import compare as compare
+from .reports import compare_masks as compare_masks
 from .reports import compare_readers as compare_readers
 from .reports import mrmc as mrmc
 from .reports import report as report
@@ -56,5 +57,6 @@ from .upstream.studies import best_of_study as best_of_study
 from .upstream.studies import list_studies as list_studies
 from .upstream.studies import measure_shift as measure_shift
 from .upstream.studies import run_study as run_study
+from .upstream.translation.api import compare_translators as compare_translators
 
 __version__: str

@@ -13,7 +13,7 @@ from usvit.config.evaluation import Columns
 from usvit.config.readers import ReaderSettings
 
 if TYPE_CHECKING:
-    from usvit.records import CompareRecord, ReadersRecord
+    from usvit.records import CompareMasksRecord, CompareRecord, ReadersRecord
 
 
 @takes_options(without=["patient", "group"])
@@ -37,13 +37,15 @@ def compare(
 
     Beside a run, a table of another tool needs only the names of the images and the probabilities: columns are found,
     and labels, groups and folds are those of the run. Writes compare.html, compare.json, compare.md and compare.tex.
+    Runs of a segmentation are compared by their masks (Dice, IoU, Hausdorff distance, missed lesions, false alarms).
     With --readers, one run is compared with BI-RADS categories; readers.html, .json, .md and .tex are written.
     """
     from usvit import reports
     from usvit.documents import terminal_text
     from usvit.errors import UsvitError
+    from usvit.evaluation import is_segmentation
 
-    record: CompareRecord | ReadersRecord
+    record: CompareRecord | CompareMasksRecord | ReadersRecord
     if reading.readers or reading.manifest is not None:
         if len(runs) != 1 or settings.model_copy(update={"positive": None}) != ComparisonSettings():
             raise UsvitError(
@@ -54,6 +56,11 @@ def compare(
             runs[0], settings=reading, positive=settings.positive, columns=columns, out=out
         )
         document, page = reports.readers_document(record), folder / "readers.html"
+    elif all(is_segmentation(run) for run in runs):
+        if settings.model_copy(update={"names": ()}) != ComparisonSettings():
+            raise UsvitError("Segmentations are compared without other options than --name, --out and --json.")
+        record, folder = reports.compare_masks(*runs, names=settings.names, out=out)
+        document, page = reports.mask_comparison_document(record), folder / "compare.html"
     else:
         record, folder = reports.compare(*runs, settings=settings, columns=columns, out=out)
         document, page = reports.comparison_document(record), folder / "compare.html"

@@ -25,7 +25,7 @@ class TableSettings(Section):
     panel = "Your own table of images"
 
     table: Annotated[str | None, Option(metavar="FILE")] = None
-    """Table that lists your own images: Excel, CSV or Parquet. (default: the only one in the data root)"""
+    """Table of your own images: Excel, CSV, Parquet, or JSON of COCO. (default: the only one in the data root)"""
     path_col: Annotated[str | None, Option(metavar="COL")] = None
     """Column of your table with the image file, relative to the data root. (default: ``path``)"""
     label_col: Annotated[str | None, Option(metavar="COL")] = None
@@ -56,5 +56,7 @@ class TableSettings(Section):
         return {name: value for name, value in given.items() if value is not None}
 
     def dataset(self, name: str | None) -> str | None:
-        """Return the data set, which is ``table`` if none is named but a table is described."""
-        return "table" if name is None and {"table", "columns"} & self.data().keys() else name
+        """Return the data set: if none is named but a table is described, ``table``, or ``coco`` if it is JSON."""
+        if name is not None or not {"table", "columns"} & self.data().keys():
+            return name
+        return "coco" if (self.table or "").endswith(".json") else "table"

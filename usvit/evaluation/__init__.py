@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from .local_recalibration import SiteImages as SiteImages
     from .local_recalibration import recalibration_draws as recalibration_draws
     from .local_recalibration import size_problem as size_problem
+    from .mask_comparison import compare_mask_tables as compare_mask_tables
+    from .mask_comparison import is_segmentation as is_segmentation
     from .masks import grouped_mean as grouped_mean
     from .masks import grouped_share as grouped_share
     from .masks import mask_estimates as mask_estimates

@@ -38,6 +38,7 @@ from usvit.records.compare import (
     SubgroupDifference,
     Verdict,
 )
+from usvit.records.compare_masks import ComparedMasks, CompareMasksRecord, MaskDifference
 from usvit.records.ensemble import EnsembleFoldRecord, EnsembleRecord, MemberNetwork, MemberRun
 from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
 from usvit.records.export import ExportRecord
@@ -204,6 +205,7 @@ from usvit.records.weights_origin import AdapterRecord, WeightsRecord
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
     CalibrationRecord,
+    CompareMasksRecord,
     CompareRecord,
     EnsembleRecord,
     ExplainRecord,
@@ -254,7 +256,9 @@ __all__ = [
     "ClassifierCalibrationRecord",
     "ClassifierMetadata",
     "CombinedRule",
+    "CompareMasksRecord",
     "CompareRecord",
+    "ComparedMasks",
     "ComparedRun",
     "ConformalFit",
     "ConformalRecord",
@@ -307,6 +311,7 @@ __all__ = [
     "LevelDifference",
     "ListedSet",
     "MainFigures",
+    "MaskDifference",
     "MaskEstimates",
     "MatchedPoint",
     "McNemar",

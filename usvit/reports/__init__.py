@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .formatting import duration as duration
     from .formatting import p_words as p_words
     from .formatting import usefulness as usefulness
+    from .mask_comparison import compare_masks as compare_masks
+    from .mask_comparison import mask_comparison_document as mask_comparison_document
     from .mrmc import mrmc as mrmc
     from .mrmc_document import mrmc_document as mrmc_document
     from .page import write_report as write_report

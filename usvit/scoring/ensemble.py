@@ -1,6 +1,6 @@
 """The networks of one or several runs as an ensemble: mean and calibrated probability, spread, OOD score, threshold."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,6 +159,10 @@ class Ensemble:
     def marks_lesions(self) -> bool:
         """Whether there is a segmenter, or all networks predict the mask of the lesion."""
         return self.segmenter is not None or not without_mask([member.trained for member in self.members])
+
+    def draws_lesions(self, products: Collection[str]) -> bool:
+        """Return whether products hold masks of lesions: segmentations, and outlines if there is a source of them."""
+        return "seg" in products or ("gsps" in products and self.marks_lesions)
 
     @property
     def threshold(self) -> float | None:

@@ -112,9 +112,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
         ),
     )
     ensemble = choice.load()
-    lesions = "seg" in settings.products or (
-        ensemble.marks_lesions and ("gsps" in settings.products or ensemble.segmenter is not None)
-    )
+    lesions = ensemble.draws_lesions(settings.products) or ensemble.segmenter is not None
     if "seg" in settings.products and ensemble.segmenter is None:
         check_masks([member.trained for member in ensemble.members])
     if (own := ensemble.unit_point) is not None and own.unit not in DECIDES:

@@ -248,7 +248,7 @@ def test_a_file_is_never_there_with_another_mode(tmp_path):
 
 def test_public_releases_are_those_with_a_layout_of_their_own(tmp_path):
     private = {reader for reader in READERS if is_private(load_card({"b": "b"}.get(reader, reader)))}
-    assert private == {"folder", "table", "dicom", "masks"}
+    assert private == {"folder", "table", "dicom", "masks", "coco"}
     card = (REPOSITORY / "data_cards" / "folder.md").read_text()
     for text, expected in ((card, True), (card.replace("reader:", "public_ids: true\nreader:", 1), False)):
         (tmp_path / "mine.md").write_text(text.replace("name: folder", "name: mine", 1))

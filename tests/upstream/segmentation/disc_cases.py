@@ -1,7 +1,10 @@
 """Images of bright discs with masks, and a run on them."""
 
+import json
+
 import numpy as np
 from PIL import Image
+from pycocotools.mask import encode
 
 from usvit.config import build
 from usvit.upstream.config.transfer import TransferConfig
@@ -35,6 +38,25 @@ def write(root, folder, numbers, *, indices=False):
     return root
 
 
+def as_coco(root, numbers):
+    """Write the same pictures with outlines of their discs as run lengths, in the layout of COCO."""
+    images, annotations = [], []
+    (root / "annotations").mkdir(parents=True)
+    (root / "test").mkdir()
+    for number in numbers:
+        pixels, labels = scene(number)
+        Image.fromarray(pixels).save(root / "test" / f"{number}.png")
+        images.append({"id": number, "file_name": f"{number}.png", "height": SHAPE[0], "width": SHAPE[1]})
+        for disc in np.unique(labels[labels > 0]).tolist():
+            made = encode(np.asfortranarray((labels == disc).astype(np.uint8)))
+            lengths = {"size": made["size"], "counts": made["counts"].decode()}
+            annotations.append({"image_id": number, "category_id": disc, "segmentation": lengths})
+    categories = [{"id": 1, "name": "disc"}, {"id": 2, "name": "other disc"}]
+    content = {"images": images, "annotations": annotations, "categories": categories}
+    (root / "annotations" / "instances_test.json").write_text(json.dumps(content))
+    return root
+
+
 SETTINGS = {
     "how": "segment",
     "data": {"dataset": "masks", "keep_ids": True, "near_duplicates": "ignore"},
@@ -50,4 +72,4 @@ SETTINGS = {
 
 def run(root, out, **changes):
     config = build(TransferConfig, SETTINGS, changes)
-    return Segmentation(config, out=out, roots={"masks": root}, command="usvit transfer --how segment").run()
+    return Segmentation(config, out=out, roots={"": root}, command="usvit transfer --how segment").run()

@@ -8,7 +8,7 @@ from scipy.ndimage import label
 
 import usvit
 from tests.messages import record_messages
-from tests.upstream.segmentation.disc_cases import SETTINGS, SHAPE, N, run, scene, write
+from tests.upstream.segmentation.disc_cases import SETTINGS, SHAPE, N, as_coco, run, scene, write
 from usvit.config import build
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import read_csv
@@ -128,6 +128,28 @@ def test_class_numbers_have_a_table_and_folders_are_a_split(tmp_path):
     masks = read_csv(found.path / "masks.csv", text=("image_id", "file"))
     assert all(name.startswith("validation/") for name in masks.image_id)
     assert set(np.unique(np.asarray(Image.open(found.path / masks.file[0])))) <= {0, 1, 2}
+
+
+def test_annotations_of_coco_are_the_same_run_as_mask_files(tmp_path):
+    numbers = [one for one in range(1, 13) if one != 10]
+    pairs, coco = write(tmp_path / "pairs", "", numbers, indices=True), as_coco(tmp_path / "coco", numbers)
+    (tmp_path / "classes.csv").write_text("value,name\n0,background\n1,disc\n2,other disc\n")
+    of_coco = {"dataset": "coco", "positive": "disc"}
+    for number, table in enumerate(
+        ((None, None), (tmp_path / "classes.csv", coco / "annotations" / "instances_test.json"))
+    ):
+        shared = {"head": "linear", "loss": "ce"}
+        mine, other = (
+            run(root, tmp_path / f"{number}-{root.name}", segment=shared | {"table": one and str(one)}, **changes)
+            for root, one, changes in ((pairs, table[0], {}), (coco, table[1], {"data": of_coco}))
+        )
+        assert other.result.segment.n_images == len(numbers)
+        pixels = [read_csv(one.path / "pixels.csv", text=("image_id",)) for one in (mine, other)]
+        true, same = (
+            {(one.image_id.removeprefix("test/"), one._6): one.true for one in table.itertuples() if one.true}
+            for table in pixels
+        )
+        assert true == same and len({name for _, name in true}) == (3 if number else 2)
 
 
 def refused(root, tmp_path, match, error=UsvitError, **changes):

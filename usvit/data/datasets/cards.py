@@ -92,9 +92,11 @@ class DataCard(BaseModel):
     n_masks: Annotated[int, Field(ge=0)] | None = None
     """Number of mask files in the release."""
     table: str | None = None
-    """For the readers ``table`` and ``dicom``: path of the table from the data root; null for the only table there."""
+    """For the readers ``table`` and ``dicom``: path of the table from the data root; null for the only table there. For
+    ``coco``: path of the annotation file; null for all that have the layout's names."""
     columns: dict[str, str] = {}
-    """For the readers ``table`` and ``dicom``: usvit's name of a column -> name in the table, if they differ."""
+    """For the readers ``table`` and ``dicom``: usvit's name of a column -> name in the table, if they differ. For
+    ``coco``: the same for the keys of an entry of ``images``."""
     fetch: Fetch | None = None
     same_images_as: tuple[str, ...] = ()
     """Data sets with (some of) the same images, which must not be external test sets of this one."""
@@ -189,7 +191,7 @@ class OwnTable:
             if len(own) != 1:
                 raise UsvitError(
                     f"A table and its columns (--table, {', '.join(COLUMN_OPTIONS.values())}) can be named "
-                    f"for one data set that is read from a table ('table' or 'dicom'); {len(own)} of "
+                    f"for one data set that is read from a table ('table', 'dicom' or 'coco'); {len(own)} of "
                     f"{'+'.join(card.name for card in cards)} are. Pass --dataset table, or write a card for each."
                 )
             changes: dict[str, object] = {"columns": {**own[0].columns, **self.columns}}
@@ -204,7 +206,7 @@ class OwnTable:
 
 
 NOTHING_SAID = OwnTable()
-_TABLE_READERS = ("table", "dicom")
+_TABLE_READERS = ("table", "dicom", "coco")
 
 
 def load_cards(datasets: str, own: OwnTable = NOTHING_SAID) -> list[DataCard]:

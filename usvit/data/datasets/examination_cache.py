@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
 
-from usvit.data.io import Fingerprint
+from usvit.data.io import Fingerprint, mask_file
 from usvit.data.near_duplicates import CompactDescriptions, Description, NearDuplicate
 from usvit.errors import UsvitError
 from usvit.files import file_state
@@ -126,7 +126,7 @@ def image_key(image: Path, frame: int | None, masks: Sequence[Path] = ()) -> byt
     parts: list[object] = [*decoder_versions(), VERSION, frame]
     for path in (image, *masks):
         try:
-            found = path.stat()
+            found = mask_file(path).stat()
         except OSError:
             return None
         if time.time() - max(found.st_mtime, found.st_ctime) < RECENT_SECONDS:

@@ -15,7 +15,7 @@ from usvit.errors import UsvitError
 from usvit.pseudonyms import Pseudonyms, default_key_path
 from usvit.terminal import on_own_terminal
 
-OWN_READERS = frozenset({"folder", "masks", "table", "dicom"})
+OWN_READERS = frozenset({"folder", "masks", "coco", "table", "dicom"})
 """Readers of users' own images; the other readers read public releases."""
 _WITHHELD = "[withheld]"
 

@@ -300,7 +300,7 @@ def _own_images(card: DataCard, records: list[ImageRecord]) -> str:
     """Describe the user's own images as they were understood, so that a wrong guess is seen before they are used."""
     classes = ", ".join(f"{name} {n}" for name, n in sorted(Counter(record.label for record in records).items()))
     known = [record.patient_id for record in records if record.patient_id]
-    by = "folders" if card.reader in ("folder", "masks") else "table"
+    by = "folders" if card.reader in ("folder", "masks") else "annotation file" if card.reader == "coco" else "table"
     patients = (
         f"{len(set(known))} patients, by the {by}" if known else "no patients, so only near-duplicates stay together"
     )
@@ -339,6 +339,8 @@ def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord
             f"The data sets {'+'.join(own)} differ in their positive class: {', '.join(sorted(positives))}."
         )
     positive = positives.pop() if positives else "malignant"
+    if not positives and positive not in classes and len(others := [one for one in classes if one != "normal"]) == 1:
+        positive = others[0]
     if positive not in classes:
         raise UsvitError(
             f"The positive class is not known (classes: {', '.join(classes)}). Name it with --positive, or as "

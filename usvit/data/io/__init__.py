@@ -7,6 +7,11 @@ from usvit.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .bad_image import BadImage as BadImage
     from .bad_image import refusing as refusing
+    from .coco import CocoImage as CocoImage
+    from .coco import OpenedCoco as OpenedCoco
+    from .coco import coco_file as coco_file
+    from .coco import coco_name as coco_name
+    from .coco import mask_file as mask_file
     from .decoding import decode as decode
     from .decoding import read_image as read_image
     from .decoding import read_indices as read_indices

@@ -1,6 +1,6 @@
 """Decode any image file to 8-bit RGB pixels, without trusting the file.
 
-All image files that usvit reads are decoded here: pictures, DICOM and MedMNIST's ``.npz``.
+All image files that usvit reads are decoded here: pictures, DICOM, MedMNIST's ``.npz`` and masks in COCO's ``.json``.
 """
 
 from pathlib import Path
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from usvit.data.io.bad_image import BadImage, refuse_frame, refusing, size_text
+from usvit.data.io.coco import coco_labels, coco_picture
 from usvit.data.io.medmnist import read_npz_frame
 from usvit.data.io.raster import PictureFile
 from usvit.data.io.sniffing import is_dicom
@@ -32,7 +33,8 @@ def decode(path: Path, frame: int | None = None) -> Decoded:
     DICOM files.
 
     Args:
-        path: A picture of ``PICTURE_FORMATS`` or a DICOM file with any name, or an ``.npz`` file of MedMNIST.
+        path: A picture of ``PICTURE_FORMATS`` or a DICOM file with any name, an ``.npz`` file of MedMNIST, or the mask
+            of an image in an annotation file (``usvit.data.io.coco``), which is white on black.
         frame: Number of the frame in the file, from 0; None for the only frame.
 
     Returns:
@@ -45,6 +47,8 @@ def decode(path: Path, frame: int | None = None) -> Decoded:
     with refusing(path):
         if path.suffix.lower() == ".npz":
             return Decoded(read_npz_frame(path, frame))
+        if (mask := coco_picture(path)) is not None:
+            return Decoded(mask)
         if is_dicom(path):
             from usvit.data.io.dicom import DicomFile  # imports pydicom, which takes 0.3 s and few runs need
 
@@ -99,8 +103,13 @@ def read_indices(path: Path) -> UInt8:
         (H, W) uint8.
 
     Raises:
-        BadImage: The file cannot be decoded (``decode``), or is coloured.
+        BadImage: The file cannot be decoded (``decode``), is coloured, or has categories of COCO beyond 1 to 255.
     """
+    if (labels := coco_labels(path)) is not None:
+        categories = labels[labels >= 0]
+        if categories.min(initial=1) < 1 or categories.max(initial=1) > 255:
+            raise BadImage(path, "as numbers of classes, ids of categories are from 1 to 255: 0 is the background")
+        return labels.clip(0).astype(np.uint8)
     pixels = read_image(path)
     if (pixels != pixels[:, :, :1]).any():
         raise BadImage(path, "a mask of class numbers must be grey with 8 bits, and this one is coloured")

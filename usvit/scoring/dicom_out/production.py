@@ -117,7 +117,7 @@ def produced(
     """
     sources = (
         _with_maps(items, rows_of, readers, ensemble, order)
-        if order.wanted & _DRAWN or _with_masks(order, ensemble)
+        if order.wanted & _DRAWN or ensemble.draws_lesions(order.wanted)
         else (_Source(seq, item, rows_of(seq), NetworkMaps()) for seq, item in items)
     )
     for page in batched(sources, PAGE):
@@ -128,11 +128,6 @@ def produced(
             raise UsvitError(stop)
         for one in page:
             yield one.seq, _entries(made.get(one.seq, []), order.wanted)
-
-
-def _with_masks(order: Order, ensemble: Ensemble) -> bool:
-    """Return whether masks of lesions are needed: for segmentations, and for outlines if there is a source of them."""
-    return "seg" in order.wanted or ("gsps" in order.wanted and ensemble.marks_lesions)
 
 
 @dataclass(frozen=True)
@@ -165,7 +160,7 @@ def _with_maps(
             if order.wanted & _DRAWN:
                 each = [saliency_of(member.trained, message.pixels) for member in ensemble.members]
                 maps.saliency[message.number] = ensemble.mean_of(each)
-            if _with_masks(order, ensemble):
+            if ensemble.draws_lesions(order.wanted):
                 (maps.lesion[message.number],) = ensemble.lesion_maps([message.for_mask])
         elif isinstance(message, End):
             # Refuse the products even if the scored file is back when the item is read again.

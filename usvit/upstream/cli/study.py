@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from usvit.cli import options as o
 from usvit.cli.settings import takes_options
 from usvit.errors import EXIT_PARTLY, UsvitError
-from usvit.upstream.cli import study_best, study_shift
+from usvit.upstream.cli import study_best, study_shift, study_translation
 from usvit.upstream.config.study import StudySettings
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def study(
     stopped study: finished runs are kept, and failed runs are tried again (exit code 3 while any run fails).
 
     'usvit study best' picks the winner of a finished study, and 'usvit study shift' leaves one data set or one device
-    out: see 'usvit study best --help' and 'usvit study shift --help'.
+    out: see 'usvit study best --help' and 'usvit study shift --help'. 'usvit study translation' compares translators.
     """
     from usvit.config import parse_overrides
     from usvit.progress import make_progress
@@ -135,3 +135,4 @@ app = typer.Typer(cls=StudyGroup, help="Run the runs of a table, pick the best, 
 app.command(DEFAULT)(study)
 app.command("best")(study_best.best)
 app.command("shift")(study_shift.shift)
+app.command("translation")(study_translation.translation)

@@ -93,7 +93,12 @@ def _print(outcome: "RunResult[TransferRecord]") -> None:
     print(f"all results: {outcome.path / 'results.csv'}")
     if result.predictions is not None:
         print(f"more figures: usvit evaluate {shlex.quote(str(outcome.path / result.predictions))}")
-    print(f"weights: {outcome.path}\nnext: {go_on(outcome.path, record)}")
+    following = go_on(outcome.path, record)
+    if result.model == "unet":  # it is no network of the zoo
+        following = shlex.join(
+            ["usvit", "score", "--model", "RUN", "--input", "IMAGES", "--seg-from", str(outcome.path)]
+        )
+    print(f"weights: {outcome.path}\nnext: {following}")
     if (record.config.source or {}).get("name") == "data" and result.how in ("fewshot", "linear"):
         name = record.config.data.dataset if record.config.data else "the data set"
         print(f"For folds of {name}, start from the upstream weights: these weights were trained on its images.")

@@ -22,11 +22,12 @@ class SegmentConfig(Section):
     loss: Literal["dice_ce", "ce"] = "dice_ce"
     """``dice_ce``: MONAI's soft Dice loss and cross-entropy, 1 : 1; ``ce``: cross-entropy alone."""
     table: str | None = None
-    """CSV with columns ``value`` and ``name``: the classes, and their values in the masks. Pixels of other values do
-    not count. null: lesion against background."""
+    """CSV with columns ``value`` and ``name``: the classes, and their values in the masks; or an annotation file of
+    COCO, whose categories are the classes beside the background. Pixels of other values do not count. null: lesion
+    against background."""
     test: str | None = None
-    """For the data set ``masks`` with folders in ``images``: the folder that is tested, such as ``validation`` of
-    ADE20k; all others are for training. null: folds."""
+    """For the data sets ``masks`` and ``coco`` with folders of images: the folder that is tested, such as
+    ``validation`` of ADE20k; all others are for training. null: folds."""
     augment: AugmentPolicy = "none"
     """Augmentation of the training images and their masks, as ``input.augment`` of ``usvit cv``."""
     resize: Literal["squash", "pad"] = "pad"

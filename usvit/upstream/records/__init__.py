@@ -8,6 +8,7 @@ from usvit.upstream.records.shift import ShiftRecord
 from usvit.upstream.records.study import StudyRecord
 from usvit.upstream.records.test import TestRecord, TestRow
 from usvit.upstream.records.training import PretrainRecord, TransferRecord
+from usvit.upstream.records.translation import TranslationRecord
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     BenchRecord,
@@ -19,5 +20,6 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     StudyRecord,
     TestRecord,
     TransferRecord,
+    TranslationRecord,
 )
 TABLE_ROWS: tuple[type[CsvRow], ...] = (TestRow,)

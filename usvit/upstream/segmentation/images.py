@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from usvit.data.datasets import Manifest, decode_unchanged, mask_names
-from usvit.data.io import BadImage, Box, UInt8, read_image, read_indices
+from usvit.data.io import BadImage, Box, UInt8, coco_file, read_image, read_indices
 from usvit.data.loading import Batch, pixel_array
 from usvit.data.transforms import Policy, Preprocessing, lesion_cells
 from usvit.errors import UsvitError
@@ -37,15 +37,19 @@ class MaskClasses:
 
     @classmethod
     def read(cls, table: str | None) -> "MaskClasses":
-        """Read ``segment.table``; without one, the classes are lesion and background.
+        """Read ``segment.table``, a CSV or COCO's ``.json``; without one, the classes are lesion and background.
 
         Raises:
             UsvitError: The table is missing or damaged, or has fewer than two classes, a value twice or out of range.
         """
         if table is None:
             return cls()
-        rows = read_csv(Path(table), text=("name",), follow=True, what="segment.table", needed=["value", "name"])
-        values, names = rows["value"].tolist(), rows["name"].astype(str).str.strip().tolist()
+        if table.endswith(".json"):
+            categories = {0: LESION[0]} | coco_file(Path(table)).content.names
+            values, names = list(categories), list(categories.values())
+        else:
+            rows = read_csv(Path(table), text=("name",), follow=True, what="segment.table", needed=["value", "name"])
+            values, names = rows["value"].tolist(), rows["name"].astype(str).str.strip().tolist()
         right = all(isinstance(one, int) and 0 <= one <= 255 for one in values) and all(names)
         unique = len(set(values)) == len(values) and len(set(names)) == len(names)
         if not right or not unique or not 2 <= len(values) <= IGNORED:

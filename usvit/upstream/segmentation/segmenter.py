@@ -20,7 +20,7 @@ from usvit.data.splits import SeenImages, load_metadata, seen_by, together
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file, sha256_of_text
-from usvit.models import SEGMENTER_FILE, fold_folders, load_network, read_state_dict
+from usvit.models import MAX_BYTES, SEGMENTER_FILE, fold_folders, load_network, read_state_dict
 from usvit.records import ModelMetadata, load_run_record
 from usvit.representation import Summarised
 from usvit.scoring import ImageInput, image_pixels
@@ -120,7 +120,7 @@ def load_segmenter(run: str | os.PathLike[str], *, device: Device = "auto") -> S
 
     Raises:
         UsvitError: the folder is not a finished segmentation of lesions, its files are damaged or do not belong
-            together, its head is ``unet``, or there is no such device.
+            together, MONAI is missing for its U-Net, or there is no such device.
 
     Example:
         >>> import numpy as np
@@ -144,23 +144,17 @@ def load_segmenter(run: str | os.PathLike[str], *, device: Device = "auto") -> S
         settings = SegmentConfig.model_validate(config.get("segment"))
     except ValidationError as error:
         raise UsvitError(f"{where / 'run.json'} is damaged: its settings 'segment' are not readable.") from error
-    if settings.head == "unet":
-        raise UsvitError(
-            f"The head of {path} is unet, which keeps no record of its preprocessing and of the images it has seen. "
-            "Use a run with a head on a network (usvit docs segment)."
-        )
     folders = fold_folders(path)
     found = [_of_fold(folder, settings) for folder in folders]
     target = torch.device(resolve_device(device, "auto").type)
     metadata = [one for _, one in found]
+    files = ["model.safetensors", *([] if settings.head == "unet" else [SEGMENTER_FILE])]
     return Segmenter(
         [network.to(target).eval() for network, _ in found],
         Preprocessing.of_record(metadata[0].preprocessing),
         together(seen_by(one, folder) for one, folder in zip(metadata, folders, strict=True)),
-        f"{metadata[0].architecture}+{settings.head}",
-        sha256_of_text(
-            "\n".join(sha256_of_file(one / file) for one in folders for file in ("model.safetensors", SEGMENTER_FILE))
-        ),
+        settings.head if settings.head == "unet" else f"{metadata[0].architecture}+{settings.head}",
+        sha256_of_text("\n".join(sha256_of_file(one / file) for one in folders for file in files)),
     )
 
 
@@ -172,15 +166,18 @@ def _of_fold(folder: Path, settings: SegmentConfig) -> tuple[SegmentationNetwork
             "'segment' or other classes than background and lesion. Name a run of usvit transfer --how segment without "
             "segment.table."
         )
-    network, spec = load_network(folder, metadata)
-    state, size = read_state_dict(folder / SEGMENTER_FILE), metadata.preprocessing.image_size
+    is_unet, size = settings.head == "unet", metadata.preprocessing.image_size
+    network, spec = (None, None) if is_unet else load_network(folder, metadata)
+    file = folder / ("model.safetensors" if is_unet else SEGMENTER_FILE)
+    if is_unet and metadata.weights_sha256 != sha256_of_file(file, limit=MAX_BYTES):
+        raise UsvitError(f"{file} is not the file that its model.json describes: its SHA-256 differs. Restore the run.")
+    state = read_state_dict(file)
     try:
         with torch.random.fork_rng(devices=[]):
-            whole = make_segmenter(network, settings.head, len(LESION), size, settings, spec.name)
+            name = metadata.architecture if spec is None else spec.name
+            whole = make_segmenter(network, settings.head, len(LESION), size, settings, name)
         whole.decoder.load_state_dict(state)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
-        raise UsvitError(
-            f"{folder / SEGMENTER_FILE} is not the head {settings.head} of this run. Restore the run. ({reason})"
-        ) from error
+        raise UsvitError(f"{file} is not the head {settings.head} of this run. Restore the run. ({reason})") from error
     return whole, metadata

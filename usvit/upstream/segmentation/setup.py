@@ -142,13 +142,13 @@ def _by_folder(base: CrossValidationSetup, tested: str) -> pd.DataFrame:
         LeakageError: Near-duplicates are in the test and in the training.
     """
     rows = base.manifest.usable
-    parts = [Path(path).parts for path in rows.path]
-    folders = np.array([one[1] if len(one) > 2 else "" for one in parts])
+    parents = [Path(path).parent for path in rows.path]
+    folders = np.array(["" if one.as_posix() in (".", "images") else one.name for one in parents])
     if tested not in folders or (folders == tested).all():
         there = ", ".join(sorted(set(folders) - {""})) or "no folders"
         raise UsvitError(
-            f"segment.test={tested} names a folder of images beside others, as in the data set masks, and here are: "
-            f"{there}. Name one of several folders, or leave segment.test out for folds."
+            f"segment.test={tested} names a folder of images beside others, as in the data sets masks and coco, and "
+            f"here are: {there}. Name one of several folders, or leave segment.test out for folds."
         )
     config = base.config
     part = np.where(folders == tested, "test", "train").astype(object)

@@ -25,6 +25,7 @@ from usvit.metrics.overlap import class_pixels, mask_agreement
 from usvit.models import SEGMENTER_FILE
 from usvit.progress import Progress
 from usvit.records import ModelMetadata
+from usvit.records.weights_origin import WeightsRecord
 from usvit.seeding import derive_seed
 from usvit.training import Figures, FitResult, Trainer, TrainingTask, seed_everything
 from usvit.upstream.config.segment import SegmentHead
@@ -35,6 +36,11 @@ from usvit.upstream.segmentation.setup import SegmentationSetup
 
 MASKS, LESIONS, BOXES, PIXELS, TIMES = "masks.csv", "lesions.csv", "boxes.csv", "pixels.csv", "times.csv"
 KEYS = ["dataset", "image_id", "group_id", "label"]
+_UNET: dict[str, Any] = {
+    **dict.fromkeys(("architecture", "timm"), "unet"),
+    **{"vit": {}, "features": None, "upstream": WeightsRecord(source="scratch")},
+}
+"""Entries of the metadata of a U-Net, which has no other network and random initial weights."""
 _THRESHOLD = 0.5
 """Probability of the lesion above which a pixel belongs to it."""
 
@@ -103,16 +109,16 @@ class FoldSegmenter:
         ).fit()
         write_csv(folder / "history.csv", result.history)
         write_csv(folder / TIMES, pd.DataFrame([{"phase": "training", "seconds": round(result.seconds, 1)}]))
-        write_bytes(folder / SEGMENTER_FILE, tensor_bytes(module.decoder.state_dict()))
         if module.network is not None:
-            self._write_network(module.network, fold, folder, result)
+            write_bytes(folder / SEGMENTER_FILE, tensor_bytes(module.decoder.state_dict()))
+        self._write_network(module, fold, folder, result)
         self._test(module, fold, folder)
         if head == setup.heads[0]:
             self._run.enter(result.record(fold))
         checkpoint.unlink(missing_ok=True)
 
-    def _write_network(self, network: nn.Module, fold: int, folder: Path, result: FitResult) -> None:
-        """Write the network without its segmentation head, as initial weights of other trainings."""
+    def _write_network(self, module: SegmentationNetwork, fold: int, folder: Path, result: FitResult) -> None:
+        """Write the network without its segmentation head, as initial weights of other trainings, or the U-Net."""
         setup, rows = self._setup, self._setup.images.rows
         train = setup.rows("train", fold)
         source = ManifestSource(setup.manifest, train)
@@ -121,14 +127,15 @@ class FoldSegmenter:
             seen = write_seen(
                 folder,
                 {part: rows.sha256.iloc[setup.rows(part, fold)].tolist() for part in ("train", "val")},
-                setup.weights.of_fold(fold),
+                None if module.network is None else setup.weights.of_fold(fold),
                 described=setup.manifest.descriptions,
                 name=source.name,
             )
             found = upstream_metadata(setup, fold, source, Learnt(result, weights_sha256, seen))
-            return found.model_copy(update={"objective": "segment", "preprocessing": setup.inputs.record()})
+            own = {"objective": "segment", "preprocessing": setup.inputs.record()}
+            return found.model_copy(update=own if module.network is not None else own | _UNET)
 
-        write_model(folder, network.state_dict(), metadata)
+        write_model(folder, (module.network or module.decoder).state_dict(), metadata)
 
     @torch.no_grad()
     def _validate(self, wrapped: nn.Module, at: NDArray[np.int64], kind: str) -> Figures:

@@ -76,6 +76,18 @@ class BytePairs:
             row[: len(kept)] = kept
         return found, cut
 
+    def text(self, numbers: Iterable[int]) -> str:
+        """Return the text of numbers, of which those of fillings and ends are left out."""
+        found = bytearray()
+        left = list(numbers)[::-1]
+        while left:
+            number = left.pop()
+            if number >= _FIRST + 256:
+                left += self.merges[number - _FIRST - 256][::-1]
+            elif number >= _FIRST:
+                found.append(number - _FIRST)
+        return found.decode("utf-8", "replace").strip()
+
     def _of_word(self, word: str) -> list[int]:
         if word not in self._known:
             numbers = _bytes_of(word)

@@ -71,6 +71,7 @@ READERS = {
     "phantom": "phantom",
     "folder": "folder",
     "masks": "masks",
+    "coco": "coco",
     "table": "table",
     "dicom": "dicom",
 }
