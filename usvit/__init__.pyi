@@ -56,5 +56,7 @@ from .upstream.studies import best_of_study as best_of_study
 from .upstream.studies import list_studies as list_studies
 from .upstream.studies import measure_shift as measure_shift
 from .upstream.studies import run_study as run_study
+from .upstream.text_tuning.concept_scorer import ConceptScorer as ConceptScorer
+from .upstream.text_tuning.concept_scorer import load_concepts as load_concepts
 
 __version__: str

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,13 +15,13 @@ from torch.nn import functional as F
 from usvit.errors import UsvitError
 from usvit.experiments import tensor_bytes
 from usvit.files import write_bytes
-from usvit.models import read_state_dict
+from usvit.models import TEXT_FILE, read_state_dict
 from usvit.upstream.config.text import TextConfig
 from usvit.upstream.text_tuning.byte_pairs import END, PAD, BytePairs
 from usvit.upstream.text_tuning.losses import FIRST_BIAS, FIRST_SCALE, MAX_SCALE
 
-FILE = "text.safetensors"
 _LEAST_SPREAD = 1e-5
+_Concepts = TypeAdapter(dict[str, list[str]])
 
 
 class TextTower(nn.Module):
@@ -39,6 +39,8 @@ class TextTower(nn.Module):
     def __init__(self, config: TextConfig, words: BytePairs, n_features: int):
         super().__init__()
         self.config, self.words = config, words
+        self.concepts: dict[str, list[str]] = {}
+        """The concepts that were tested, and their values."""
         self.embed = nn.Embedding(len(words), config.width)
         self.positions = nn.Parameter(torch.randn(config.context, config.width) * 0.01)
         layer = nn.TransformerEncoderLayer(
@@ -95,9 +97,10 @@ class TextTower(nn.Module):
         return np.concatenate([self.texts(part).numpy() for part in numbers.split(batch)])
 
     def write(self, folder: Path) -> None:
-        """Write ``text.safetensors``: all tensors, and in the header the vocabulary and the settings."""
+        """Write ``text.safetensors``: all tensors, and in the header the vocabulary, the settings and the concepts."""
         header = {"merges": json.dumps(self.words.merges), "text": self.config.model_dump_json()}
-        write_bytes(folder / FILE, tensor_bytes(self.state_dict(), header))
+        header["concepts"] = json.dumps(self.concepts)
+        write_bytes(folder / TEXT_FILE, tensor_bytes(self.state_dict(), header))
 
 
 def load_text_tower(folder: Path) -> TextTower:
@@ -106,9 +109,9 @@ def load_text_tower(folder: Path) -> TextTower:
     Raises:
         UsvitError: There is none, or the file is damaged.
     """
-    path = folder / FILE
+    path = folder / TEXT_FILE
     if not path.is_file():
-        raise UsvitError(f"{folder} has no {FILE}: it is not a fold of usvit transfer --how text.")
+        raise UsvitError(f"{folder} has no {TEXT_FILE}: it is not a fold of usvit transfer --how text.")
     tensors = read_state_dict(path)
     try:
         with safe_open(path, framework="pt") as opened:
@@ -116,6 +119,7 @@ def load_text_tower(folder: Path) -> TextTower:
         words = BytePairs(json.loads(header["merges"]))
         tower = TextTower(TextConfig.model_validate_json(header["text"]), words, len(tensors["mean"]))
         tower.load_state_dict(tensors)
+        tower.concepts = _Concepts.validate_json(header.get("concepts", "{}"))
     except (KeyError, TypeError, ValueError, ValidationError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(f"{path} is damaged: {reason}. Copy it again.") from error

@@ -13,6 +13,7 @@ from usvit.upstream.text_tuning.figures import (
     class_aucs,
     class_logits,
     concept_figures,
+    concepts_of,
     image_vectors,
     recalls,
 )
@@ -33,6 +34,7 @@ def locked_image_tuning(
     texts, of_test = texts_of(settings, splits)
     tuned = tune_text(seen["train"].features, texts, settings, config.seed, progress)
     tower = tuned.tower
+    tower.concepts = concepts_of(of_test)
     vectors = image_vectors(tower, test.features)
     logits = class_logits(tower, vectors, splits.classes)
     zero_shot, recall, tables, n_cut = class_aucs(test.split, logits), [], {}, tuned.n_cut
