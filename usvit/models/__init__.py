@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .trainable import head_parts as head_parts
     from .trainable import set_trainable as set_trainable
     from .trainable import train_mode as train_mode
+    from .trained_model import CAPTIONS_FILE as CAPTIONS_FILE
     from .trained_model import SEGMENTER_FILE as SEGMENTER_FILE
     from .trained_model import TEXT_FILE as TEXT_FILE
     from .trained_model import UPSTREAM as UPSTREAM

@@ -22,7 +22,7 @@ def trained(phantoms, tmp_path_factory):
         "how": "text",
         "source": {"name": "data", "val_share": 0.1},
         "data": {"dataset": "phantom"},
-        "text": SMALL | {"pairs": str(phantoms / "texts.csv")},
+        "text": SMALL | {"pairs": str(phantoms / "texts.csv"), "decoder": True, "decoder_steps": 3},
         "model": {"name": "timm:test_resnet", "weights": "scratch", "image_size": 64},
         "device": "cpu",
         "precision": "fp32",

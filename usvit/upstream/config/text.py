@@ -46,6 +46,14 @@ class TextConfig(Section):
     prompts: dict[str, _Texts] = Field(default_factory=dict)
     """Class, or value of a concept (``margin: spiculated``) -> its prompts, in place of ``templates``."""
 
+    decoder: bool = False
+    """Train a decoder of two layers, too, that writes a caption of each test image (LiT-decoder)."""
+    decoder_steps: Annotated[int, Field(ge=1)] = 1000
+    """Number of steps of the decoder; the other settings are those of the text tower."""
+    phrases: dict[str, _Texts] = Field(default_factory=dict)
+    """Value of a concept (``margin: spiculated``) -> phrases by which it is read from a caption. Without them: those
+    that phantoms use, or the value itself."""
+
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:
         if self.width % self.heads:

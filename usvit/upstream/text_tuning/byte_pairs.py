@@ -76,6 +76,16 @@ class BytePairs:
             row[: len(kept)] = kept
         return found, cut
 
+    def text(self, numbers: Iterable[int]) -> str:
+        """Return the text of numbers up to its end; bytes that are no text are replaced."""
+        content = itertools.takewhile(lambda number: number != END, numbers)
+        return b"".join(self._bytes(number) for number in content).decode("utf-8", "replace").strip()
+
+    def _bytes(self, number: int) -> bytes:
+        if number >= _FIRST + 256:
+            return b"".join(map(self._bytes, self.merges[number - _FIRST - 256]))
+        return bytes([number - _FIRST]) if number >= _FIRST else b""
+
     def _of_word(self, word: str) -> list[int]:
         if word not in self._known:
             numbers = _bytes_of(word)

@@ -18,8 +18,9 @@ from usvit.models import TEXT_FILE, load_network, logits_and_features
 from usvit.records import ModelMetadata
 from usvit.scoring import ImageInput
 from usvit.upstream.applied_networks import AppliedNetworks, transfer_folds, transfer_settings
+from usvit.upstream.text_tuning.decoder import CaptionDecoder
 from usvit.upstream.text_tuning.figures import ConceptPrompts, concept_names, image_vectors
-from usvit.upstream.text_tuning.tower import TextTower, load_text_tower
+from usvit.upstream.text_tuning.tower import TextTower, load_text_module, load_text_tower
 
 _TEXT = ("text", "training of a text tower")
 
@@ -37,6 +38,7 @@ class ConceptScorer(AppliedNetworks):
         self.preprocessing = CentreSquare(**vars(self.preprocessing), test_crop=test_crop)
         self.concepts = concept_names(tower.concepts)
         """The V values of concepts that are scored, such as ``margin: spiculated``."""
+        self._folder = folder
         self._tower, self._prompts = tower, ConceptPrompts(tower, tower.concepts)
 
     def scores(self, pixels: torch.Tensor) -> NDArray[np.float64]:
@@ -48,11 +50,14 @@ class ConceptScorer(AppliedNetworks):
         Returns:
             (B, V) in [0, 1], in the order of ``concepts``.
         """
+        return self._prompts.scores(image_vectors(self._tower, self._features(pixels)))
+
+    def _features(self, pixels: torch.Tensor) -> NDArray[np.float32]:
         (network,) = self._networks
         with torch.inference_mode():
             _, features = logits_and_features(network, self.preprocessing.normalised(pixels.to(self._device)))
         assert features is not None  # otherwise the text tower could not be trained
-        return self._prompts.scores(image_vectors(self._tower, features.float().cpu().numpy()))
+        return np.asarray(features.float().cpu().numpy())
 
     @checked_arguments
     def predict(self, images: ImageInput | Sequence[ImageInput], *, frame: int | None = None) -> pd.DataFrame:
@@ -75,6 +80,24 @@ class ConceptScorer(AppliedNetworks):
         """
         rows = [self.scores(pixels) for *_, pixels in self._opened(images, frame)]
         return pd.DataFrame(np.concatenate([np.empty((0, len(self.concepts))), *rows]), columns=list(self.concepts))
+
+    @checked_arguments
+    def captions(self, images: ImageInput | Sequence[ImageInput], *, frame: int | None = None) -> list[str]:
+        """Write the caption of each image, if the run trained a decoder (``text.decoder``).
+
+        Args:
+            images: as for ``predict``.
+            frame: as for ``predict``.
+
+        Returns:
+            A text for each image, in lower case.
+
+        Raises:
+            BadImage: a file cannot be read.
+            UsvitError: the run has no decoder, or an image is of another type or shape.
+        """
+        decoder = load_text_module(self._folder, CaptionDecoder)
+        return [one for *_, pixels in self._opened(images, frame) for one in decoder.captions(self._features(pixels))]
 
 
 @checked_arguments
