@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from .weights import resolve_weights as resolve_weights
     from .weights import weight_sources as weight_sources
     from .weights.hub import HubUnavailable as HubUnavailable
+    from .weights.hub import hub_folder as hub_folder
     from .weights.pins import add_pin as add_pin
     from .weights.pins import own_pins as own_pins
     from .weights.resolve import find_pin as find_pin

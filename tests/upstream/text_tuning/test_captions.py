@@ -30,8 +30,7 @@ def learnt():
     of = np.arange(64) % 4
     features = (np.eye(4)[of] * 3 + rng.normal(0, 0.3, (64, 4))).astype(np.float32)
     texts = [KINDS[one] for one in of]
-    words = BytePairs.learnt(texts, 280)
-    return tune_decoder(features, texts, words, CONFIG, 0, NoProgress()).module, features, of
+    return tune_decoder(features, texts, CONFIG, 0, NoProgress()).module, features, of
 
 
 def test_a_decoder_writes_the_texts_that_it_has_learnt(learnt):
@@ -44,7 +43,7 @@ def test_the_likelihoods_are_those_of_each_byte_pair_after_the_ones_before_it(le
     for text, image in ((KINDS[1], features[:1]), ("another text", features[:1])):
         numbers, total = [*decoder.words.numbers(text), END], 0.0
         for at, number in enumerate(numbers):
-            logits = decoder(torch.from_numpy(image), torch.tensor([[END, *numbers[:at]]]))
+            logits = decoder.logits(decoder.hidden(torch.from_numpy(image), torch.tensor([[END, *numbers[:at]]])))
             total -= float(logits[0, -1].detach().double().log_softmax(0)[number])
         found = decoder.log_perplexities(np.repeat(image, 2, 0), [text, KINDS[0]])
         assert found[0] == pytest.approx(total / len(numbers), abs=1e-4)
@@ -90,7 +89,7 @@ def test_bleu_is_that_of_sacrebleu_and_absent_without_it(monkeypatch):
     # Papineni et al. (2002): of the runs of 1 to 4 words, 5 of 6, 3 of 5, 2 of 4 and 1 of 3 are in the reference
     expected = 100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25
     assert bleu(["the cat is on a mat"], ["the cat is on the mat"]) == pytest.approx(expected)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("usvit.upstream.text_tuning.captions.find_spec", lambda name: None)
     assert bleu(["a"], ["a"]) is None
 
 

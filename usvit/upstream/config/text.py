@@ -22,6 +22,10 @@ class TextConfig(Section):
     projection: bool = True
     """Map the standardised features linearly, and train the map; the network stays locked. ``false``: the text tower
     meets the features as they are (LiT)."""
+    tower: Annotated[str, Field(pattern="^hf:.+")] | None = None
+    """Text tower to begin with, and to tune: ``hf:NAME`` or ``hf:NAME@COMMIT`` of the Hugging Face hub, or
+    ``hf:FOLDER`` with ``config.json``, ``tokenizer.json`` and safetensors; by transformers, without code of the hub.
+    null: a small one with random weights and its own byte pairs, of ``width``, ``depth`` and ``heads``."""
     vocabulary: Annotated[int, Field(ge=258, le=100_000)] = 1024
     """Largest number of byte pairs, bytes and signs; they are learnt from the training texts."""
     context: Annotated[int, Field(ge=2, le=2048)] = 64

@@ -5,6 +5,7 @@ text can be written. Chosen here: texts are made lower case; words are runs of l
 """
 
 import itertools
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -61,6 +62,10 @@ class BytePairs:
             words = [(_merged(numbers, best, _FIRST + 256 + len(merges)), count) for numbers, count in words]
             merges.append(best)
         return cls(merges)
+
+    def header(self) -> dict[str, str]:
+        """Return what is kept in the header of a file: the pairs."""
+        return {"merges": json.dumps(self.merges)}
 
     def numbers(self, text: str) -> list[int]:
         """Return the numbers of a text, without its end."""

@@ -1,9 +1,9 @@
 """What captions are measured by: perplexity, BLEU, and the descriptors that are read from them."""
 
-import importlib.util
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -43,7 +43,7 @@ def read_value(caption: str, phrases: Phrases) -> str:
 
 def bleu(captions: Sequence[str], texts: Sequence[str]) -> float | None:
     """Return corpus BLEU in [0, 100] by sacrebleu, of lower-case texts; None if sacrebleu is not installed."""
-    if importlib.util.find_spec("sacrebleu") is None:
+    if find_spec("sacrebleu") is None:
         return None
     import sacrebleu
 

@@ -30,6 +30,7 @@ class CaptionDecoder(TextModule):
 
     def __init__(self, config: TextConfig, words: BytePairs, n_features: int):
         super().__init__(config, words, n_features)
+        self.words: BytePairs = words
         width = config.width
         self.memory = nn.Linear(n_features, _MEMORY * width)
         layer = nn.TransformerDecoderLayer(
@@ -38,8 +39,8 @@ class CaptionDecoder(TextModule):
         self.blocks = nn.TransformerDecoder(layer, _LAYERS, nn.LayerNorm(width))
         nn.init.normal_(self.embed.weight, std=0.02)
 
-    def forward(self, features: Tensor, numbers: Tensor) -> Tensor:
-        """Return logits (n, L, V) of the next byte pair.
+    def hidden(self, features: Tensor, numbers: Tensor) -> Tensor:
+        """Return what predicts the next byte pair, (n, L, W).
 
         Args:
             features: (n, D).
@@ -48,19 +49,25 @@ class CaptionDecoder(TextModule):
         memory = self.memory(self.standardised(features)).unflatten(1, (_MEMORY, -1))
         later = torch.triu(torch.ones(numbers.shape[1], numbers.shape[1], dtype=torch.bool), diagonal=1)
         hidden = self.embed(numbers) + self.positions[: numbers.shape[1]]
-        hidden = self.blocks(hidden, memory, tgt_mask=later)
+        found: Tensor = self.blocks(hidden, memory, tgt_mask=later, tgt_is_causal=True)
+        return found
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits (..., V) of the next byte pair, by the embedding."""
         return F.linear(hidden, self.embed.weight)
 
     def surprise(self, features: Tensor, numbers: Tensor) -> Tensor:
-        """Return the negative log-likelihood of each byte pair and of the end, (n, context) in nats; 0 for filling.
+        """Return the negative log-likelihood of each byte pair and of the end, (n, L) in nats; 0 for filling.
 
         Args:
             features: (n, D).
-            numbers: (n, context), as ``BytePairs.encoded`` gives them.
+            numbers: (n, context), as ``BytePairs.encoded`` gives them; L is the length of the longest text.
         """
+        numbers = numbers[:, : int((numbers != PAD).sum(1).max())]
         before = torch.cat([torch.full_like(numbers[:, :1], END), numbers[:, :-1]], dim=1)
-        logits = self(features, before).transpose(1, 2)
-        return F.cross_entropy(logits, numbers, ignore_index=PAD, reduction="none")
+        read = numbers != PAD
+        each = F.cross_entropy(self.logits(self.hidden(features, before)[read]), numbers[read], reduction="none")
+        return torch.zeros(numbers.shape).masked_scatter(read, each)
 
     def loss(self, features: Tensor, numbers: Tensor) -> Tensor:
         """Return the mean negative log-likelihood of a byte pair, () in nats."""
@@ -83,7 +90,7 @@ class CaptionDecoder(TextModule):
         for part in torch.from_numpy(features).split(batch):
             numbers = torch.full((len(part), 1), END)
             for _ in range(self.config.context):
-                logits = self(part, numbers)[:, -1]
+                logits = self.logits(self.hidden(part, numbers)[:, -1])
                 logits[:, PAD] = -torch.inf
                 numbers = torch.cat([numbers, logits.argmax(1, keepdim=True)], dim=1)
                 if bool((numbers[:, 1:] == END).any(1).all()):

@@ -19,6 +19,7 @@ from usvit.files import write_bytes
 from usvit.models import TEXT_FILE, read_state_dict
 from usvit.upstream.config.text import TextConfig
 from usvit.upstream.text_tuning.byte_pairs import END, PAD, BytePairs
+from usvit.upstream.text_tuning.hub_words import HubWords
 from usvit.upstream.text_tuning.losses import FIRST_BIAS, FIRST_SCALE, LOSSES, MAX_SCALE
 
 _LEAST_SPREAD = 1e-5
@@ -40,13 +41,14 @@ class TextModule(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, config: TextConfig, words: BytePairs, n_features: int):
+    def __init__(self, config: TextConfig, words: BytePairs | HubWords, n_features: int):
         super().__init__()
         self.config, self.words = config, words
         self.concepts: dict[str, list[str]] = {}
         """The concepts that were tested, and their values."""
-        self.embed = nn.Embedding(len(words), config.width)
-        self.positions = nn.Parameter(torch.randn(config.context, config.width) * 0.01)
+        if isinstance(words, BytePairs):
+            self.embed = nn.Embedding(len(words), config.width)
+            self.positions = nn.Parameter(torch.randn(config.context, config.width) * 0.01)
         self.register_buffer("mean", torch.zeros(n_features))
         self.register_buffer("std", torch.ones(n_features))
 
@@ -61,34 +63,36 @@ class TextModule(nn.Module):
 
     def write(self, folder: Path) -> None:
         """Write its file: all tensors, and in the header the vocabulary, the settings and the concepts."""
-        header = {"merges": json.dumps(self.words.merges), "text": self.config.model_dump_json()}
-        header["concepts"] = json.dumps(self.concepts)
+        header = self.words.header() | {"text": self.config.model_dump_json(), "concepts": json.dumps(self.concepts)}
         write_bytes(folder / self.file, tensor_bytes(self.state_dict(), header))
 
 
 class TextTower(TextModule):
-    """A small text transformer, and the map of locked image features into its space; arguments as ``TextModule``."""
+    """A text transformer, a small one or one of the hub, and the map of locked image features into its space.
+
+    Arguments are those of ``TextModule``.
+    """
 
     file = TEXT_FILE
 
-    def __init__(self, config: TextConfig, words: BytePairs, n_features: int):
+    def __init__(self, config: TextConfig, words: BytePairs | HubWords, n_features: int):
         super().__init__(config, words, n_features)
-        layer = nn.TransformerEncoderLayer(
-            config.width,
-            config.heads,
-            4 * config.width,
-            dropout=0.0,
-            activation="gelu",
-            batch_first=True,
-            norm_first=True,
-        )
-        self.blocks = nn.TransformerEncoder(layer, config.depth, nn.LayerNorm(config.width), enable_nested_tensor=False)
-        out = config.width if config.projection else n_features
-        self.text_map = nn.Linear(config.width, out, bias=False)
+        width = config.width
+        if isinstance(words, HubWords):
+            self.encoder = encoder = words.encoder(config.context)
+            width = encoder.width
+        else:
+            layer = nn.TransformerEncoderLayer(
+                width, config.heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            )
+            self.blocks = nn.TransformerEncoder(layer, config.depth, nn.LayerNorm(width), enable_nested_tensor=False)
+        out = width if config.projection else n_features
+        self.text_map = nn.Linear(width, out, bias=False)
         self.image_map = nn.Linear(n_features, out, bias=False) if config.projection else nn.Identity()
         self.log_scale = nn.Parameter(torch.tensor(FIRST_SCALE[config.loss]).log())
         self.bias = nn.Parameter(torch.tensor(FIRST_BIAS[config.loss]), requires_grad=config.loss == "sigmoid")
-        nn.init.normal_(self.embed.weight, std=0.02)
+        if isinstance(words, BytePairs):
+            nn.init.normal_(self.embed.weight, std=0.02)
 
     @property
     def scale(self) -> Tensor:
@@ -101,7 +105,9 @@ class TextTower(TextModule):
         return F.normalize(mapped, dim=-1)
 
     def texts(self, numbers: Tensor) -> Tensor:
-        """Return unit vectors (n, E) of texts (n, context), as ``BytePairs.encoded`` gives them."""
+        """Return unit vectors (n, E) of texts (n, context), as ``encoded`` of the vocabulary gives them."""
+        if isinstance(self.words, HubWords):
+            return F.normalize(self.text_map(self.encoder(numbers)), dim=-1)
         numbers = numbers[:, : int((numbers != PAD).sum(1).max())]  # the rest is filling in every text
         hidden = self.embed(numbers) + self.positions[: numbers.shape[1]]
         hidden = self.blocks(hidden, src_key_padding_mask=numbers == PAD)
@@ -141,7 +147,8 @@ def load_text_module(folder: Path, kind: type[_Module]) -> _Module:
     try:
         with safe_open(path, framework="pt") as opened:
             header = opened.metadata() or {}
-        words = BytePairs(json.loads(header["merges"]))
+        hub = "tokenizer" in header
+        words = HubWords(header["encoder"], header["tokenizer"]) if hub else BytePairs(json.loads(header["merges"]))
         module = kind(TextConfig.model_validate_json(header["text"]), words, len(tensors["mean"]))
         module.load_state_dict(tensors)
         module.concepts = _Concepts.validate_json(header.get("concepts", "{}"))

@@ -16,6 +16,7 @@ from usvit.training import seed_everything
 from usvit.upstream.config.text import TextConfig
 from usvit.upstream.text_tuning.byte_pairs import BytePairs
 from usvit.upstream.text_tuning.decoder import CaptionDecoder
+from usvit.upstream.text_tuning.hub_words import hub_weights, hub_words
 from usvit.upstream.text_tuning.tower import TextTower
 
 _Module = TypeVar("_Module", TextTower, CaptionDecoder)
@@ -42,7 +43,7 @@ class TunedText(Generic[_Module]):
 def tune_text(
     features: NDArray[np.float32], texts: list[str], config: TextConfig, seed: int, progress: Progress
 ) -> TunedText[TextTower]:
-    """Learn the vocabulary from the texts, then train the tower: AdamW, warm-up, and a cosine to zero.
+    """Learn the vocabulary from the texts, or take that of the hub, then train: AdamW, warm-up, a cosine to zero.
 
     Args:
         features: (n, D), features of the training images.
@@ -54,18 +55,21 @@ def tune_text(
     Raises:
         Diverged: The loss is not finite.
     """
-    words = BytePairs.learnt(texts, config.vocabulary)
+    words = hub_words(config.tower, config.context) if config.tower else BytePairs.learnt(texts, config.vocabulary)
     seed_everything(seed, "text", 0)
     tower = TextTower(config, words, features.shape[1])
+    if config.tower:
+        tower.encoder.load_state_dict(hub_weights(config.tower))
     if config.projection:
         tower.standardise_by(features)
     return _tuned(tower, features, texts, config.steps, "text tower", seed, progress)
 
 
 def tune_decoder(
-    features: NDArray[np.float32], texts: list[str], words: BytePairs, config: TextConfig, seed: int, progress: Progress
+    features: NDArray[np.float32], texts: list[str], config: TextConfig, seed: int, progress: Progress
 ) -> TunedText[CaptionDecoder]:
-    """Train a decoder with a vocabulary that is known; otherwise as ``tune_text``."""
+    """Learn byte pairs, and train a decoder; as ``tune_text``."""
+    words = BytePairs.learnt(texts, config.vocabulary)
     seed_everything(seed, "captions", 0)
     decoder = CaptionDecoder(config, words, features.shape[1])
     decoder.standardise_by(features)

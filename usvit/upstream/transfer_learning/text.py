@@ -43,7 +43,7 @@ def locked_image_tuning(
     modules: list[TextModule] = [tower]
     captions = None
     if settings.decoder:
-        trained = tune_decoder(seen["train"].features, texts, tower.words, settings, config.seed, progress)
+        trained = tune_decoder(seen["train"].features, texts, settings, config.seed, progress)
         modules.append(trained.module)
     if of_test is not None:
         of_concepts, scores = concept_figures(tower, vectors, of_test, test.split)
