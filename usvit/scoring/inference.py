@@ -61,8 +61,9 @@ class Inference:
         batch = torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream is not None)
         np.stack(images, out=batch.numpy())
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            return replace(
-                self._ensemble.forward(batch),
-                lesions=None if for_masks is None else self._ensemble.lesion_maps(for_masks),
-                concepts=None if for_concepts is None else self._ensemble.concept_scores(for_concepts),
-            )
+            outputs = self._ensemble.forward(batch)
+            if for_masks is not None:
+                outputs = replace(outputs, lesions=self._ensemble.lesion_maps(for_masks))
+            if for_concepts is not None:
+                outputs = replace(outputs, concepts=self._ensemble.concept_scores(for_concepts))
+            return outputs
