@@ -45,6 +45,7 @@ FUNCTIONS = (
     "transfer",
     "load_segmenter",
     "compare_masks",
+    "load_concepts",
     "test",
     "run_study",
     "best_of_study",
@@ -172,9 +173,8 @@ def test_records_are_read_without_pandas():
 
 def test_the_package_offers_its_functions_and_packages():
     packages = {"data", "metrics", "models", "training"}
-    assert {*FUNCTIONS, *packages, "Predictor", "RunResult", "Segmenter", "UsvitError"} == set(dir(usvit)) - {
-        "__version__"
-    }
+    classes = {"ConceptScorer", "Predictor", "RunResult", "Segmenter", "UsvitError"}
+    assert {*FUNCTIONS, *packages, *classes} == set(dir(usvit)) - {"__version__"}
     assert callable(usvit.metrics.auc) and callable(usvit.training.Trainer)
 
 

@@ -57,6 +57,8 @@ from .upstream.studies import best_of_study as best_of_study
 from .upstream.studies import list_studies as list_studies
 from .upstream.studies import measure_shift as measure_shift
 from .upstream.studies import run_study as run_study
+from .upstream.text_tuning.concept_scorer import ConceptScorer as ConceptScorer
+from .upstream.text_tuning.concept_scorer import load_concepts as load_concepts
 from .upstream.translation.api import compare_translators as compare_translators
 
 __version__: str

@@ -81,8 +81,9 @@ class Plugin:
     """Name in ``run.json`` -> kind of run."""
     image_sources: str | None = None
     """``module:function`` that opens images by the name of a source: see ``usvit.explaining.images``."""
-    segmenters: str | None = None
-    """``module:function`` that loads a segmenter from the folder of a run: see ``usvit.scoring.lesion_source``."""
+    companions: Mapping[str, str] = field(default_factory=dict)
+    """Setting of ``usvit score``, such as ``seg_from`` -> ``module:function`` that loads its networks from the folder
+    of a run: see ``usvit.scoring.companions``."""
 
 
 @functools.cache
@@ -131,9 +132,9 @@ def image_source() -> Callable[..., Any] | None:
     return next((load(plugin.image_sources) for plugin in plugins() if plugin.image_sources is not None), None)
 
 
-def segmenter_loader() -> Callable[..., Any] | None:
-    """Return the function that loads a segmenter; None if no plug-in has one."""
-    return next((load(plugin.segmenters) for plugin in plugins() if plugin.segmenters is not None), None)
+def companion_loader(option: str) -> Callable[..., Any] | None:
+    """Return the function that loads what a setting of ``usvit score`` names; None if no plug-in has one."""
+    return next((load(plugin.companions[option]) for plugin in plugins() if option in plugin.companions), None)
 
 
 def load(name: str) -> Any:

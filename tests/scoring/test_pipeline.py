@@ -21,6 +21,7 @@ class Networks:
     """Stands for an ensemble: the outputs of a batch are the first values of its images."""
 
     torch_device = type("Device", (), {"type": "cpu"})
+    concepts = None
 
     def __init__(self, before=lambda values: None):
         self.before, self.batches, self.threads = before, [], set()

@@ -39,7 +39,7 @@ class NetworkSettings(Section):
     calibration: Annotated[Path | None, Option(metavar="FILE")] = None
     """File with a temperature and thresholds, written by ``usvit recalibrate``."""
     require_signature: Annotated[Path | None, Option(metavar="PUBKEY", rare=True)] = None
-    """Public key (PEM) with which every model and segmenter must be signed, by ``usvit models sign``."""
+    """Public key (PEM) with which every model, segmenter and text tower must be signed, by ``usvit models sign``."""
     flip: bool = False
     """Average the probabilities of each image with those of its mirror image."""
     device: Device = "auto"
@@ -56,6 +56,9 @@ class ModelSettings(NetworkSettings):
     seg_from: Annotated[Path | None, Option(metavar="RUN")] = None
     """Run of ``usvit transfer --how segment``, or one of its folds, whose segmenters mark the lesion, instead of the
     model itself. The tables then have the area of the lesion."""
+    concepts_from: Annotated[Path | None, Option(metavar="RUN")] = None
+    """Run of ``usvit transfer --how text`` whose text tower scores concepts, such as a spiculated margin. The table
+    ``scores.csv`` then has a score of each value of each concept."""
     abstain: bool = False
     """Make no decision on images that are out of distribution."""
     batch_size: Annotated[int, Field(ge=1, le=4096), Option(rare=True)] = BATCH_SIZE

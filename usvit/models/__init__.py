@@ -78,7 +78,9 @@ if TYPE_CHECKING:
     from .trainable import head_parts as head_parts
     from .trainable import set_trainable as set_trainable
     from .trainable import train_mode as train_mode
+    from .trained_model import CAPTIONS_FILE as CAPTIONS_FILE
     from .trained_model import SEGMENTER_FILE as SEGMENTER_FILE
+    from .trained_model import TEXT_FILE as TEXT_FILE
     from .trained_model import UPSTREAM as UPSTREAM
     from .trained_model import TrainedModel as TrainedModel
     from .trained_model import load_network as load_network
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
     from .weights import resolve_weights as resolve_weights
     from .weights import weight_sources as weight_sources
     from .weights.hub import HubUnavailable as HubUnavailable
+    from .weights.hub import hub_folder as hub_folder
     from .weights.pins import add_pin as add_pin
     from .weights.pins import own_pins as own_pins
     from .weights.resolve import find_pin as find_pin

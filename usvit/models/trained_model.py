@@ -22,6 +22,10 @@ from usvit.records import ClassifierMetadata, ModelMetadata, ThresholdRecord, lo
 
 SEGMENTER_FILE = "segmenter.safetensors"
 """The head of a segmentation, beside its network."""
+TEXT_FILE = "text.safetensors"
+"""A text tower, beside the network whose features it meets."""
+CAPTIONS_FILE = "captions.safetensors"
+"""A decoder that writes captions, beside the network whose features it meets."""
 UPSTREAM = "pretrain"
 """Value of ``stage`` in the metadata of initial weights, which are not a classifier of ultrasound images."""
 

@@ -105,7 +105,9 @@ class StudyResults:
         ensemble = self._scorer.ensemble
         rows = [row for index in sorted(scores.rows) for row in scores.rows[index]]
         sides = any(row.get("side") for row in rows)
-        columns = score_columns(ensemble.classes, ensemble.positive, sides=sides, weights=ensemble.attends)
+        columns = score_columns(
+            ensemble.classes, ensemble.positive, sides=sides, weights=ensemble.attends, concepts=ensemble.concept_names
+        )
         write_rows(self._out / "scores.csv", columns, rows)
         self._write_for_images(images, items, scores)
         self._alive()

@@ -1,16 +1,17 @@
-"""Which files of a folder are a model or a segmenter of ``usvit score``, and whether they are those of a list."""
+"""Which files of a folder are a model or its companion in ``usvit score``, and whether they are those of a list."""
 
 import re
 from pathlib import Path
 
 from usvit.errors import UsvitError
 from usvit.files import TABLE_BYTES, regular_file, sha256_of_file
-from usvit.models import ATTENTION_FILE, MAX_BYTES, NOVELTY_FILE, SEGMENTER_FILE, fold_folders
+from usvit.models import ATTENTION_FILE, CAPTIONS_FILE, MAX_BYTES, NOVELTY_FILE, SEGMENTER_FILE, TEXT_FILE, fold_folders
 from usvit.records import ModelFilesRecord, ModelMetadata, load_record
 
 FILE = "model-files.json"
 PREDICTIONS = "predictions.csv"
-_OF_NETWORK = ("model.json", "model.safetensors", SEGMENTER_FILE, NOVELTY_FILE, ATTENTION_FILE, PREDICTIONS)
+_HEADS = (SEGMENTER_FILE, TEXT_FILE, CAPTIONS_FILE, NOVELTY_FILE, ATTENTION_FILE)
+_OF_NETWORK = ("model.json", "model.safetensors", *_HEADS, PREDICTIONS)
 _NAME = re.compile(
     r"(run\.json|metrics\.json|(fold-\d{1,4}/)?"
     rf"({'|'.join(map(re.escape, _OF_NETWORK))}|seen-[0-9a-f]{{16}}\.copies))"

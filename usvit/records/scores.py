@@ -213,8 +213,8 @@ class UnitPointRecord(Record):
         return f"{self.pooling.replace('-', '_')}_calibrated_{positive}"
 
 
-class ScoringSegmenter(Record):
-    """The segmenter of --seg-from."""
+class ScoringCompanion(Record):
+    """The segmenter of --seg-from, or the text tower of --concepts-from."""
 
     name: Text = key("Network and head.")
     sha256: Sha256
@@ -231,7 +231,8 @@ class ScoringModelRecord(Record):
     preprocessing: ScoringPreprocessing
     members: list[ScoringMember] = key(minItems=1)
     flip: bool = key("true if probabilities are averaged with those of the mirrored image.")
-    segmenter: ScoringSegmenter | None = optional("What marks the lesion, with --seg-from.")
+    segmenter: ScoringCompanion | None = optional("What marks the lesion, with --seg-from.")
+    concepts: ScoringCompanion | None = optional("What scores concepts, with --concepts-from.")
     calibration: ScoringCalibration | None
     rule: Text | None = optional("Rule of the threshold.")
     threshold: Number | None = optional("Threshold of a single image.", null=True)

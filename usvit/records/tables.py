@@ -64,7 +64,7 @@ class ScoreRow(CsvRow):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "patternProperties": {"^(prob|calibrated|spread)_": {**_PROBABILITY, "type": ["number", "null"]}}
+            "patternProperties": {"^(prob|calibrated|spread|concept)_": {**_PROBABILITY, "type": ["number", "null"]}}
         }
     )
     KIND: ClassVar[str] = "scores-csv"

@@ -21,10 +21,10 @@ from usvit.pseudonyms import Pseudonyms
 from usvit.publishing import refuse_unsigned
 from usvit.records import AbstentionZone
 from usvit.resources import usable_cores
+from usvit.scoring.companions import load_companion
 from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.items import Done, ReadSettings, ScoringItem
 from usvit.scoring.journal import Batch
-from usvit.scoring.lesion_source import load_lesion_segmenter
 from usvit.scoring.pipeline import CHUNK, Describer, scored
 from usvit.scoring.reading.workers import Readers
 
@@ -50,10 +50,11 @@ class ModelChoice:
     def load(self) -> Ensemble:
         """Load the networks; see ``Ensemble.load``."""
         ensemble = Ensemble.load(self.paths, settings=self.settings)
-        if (run := self.settings.seg_from) is not None:
-            if self.settings.require_signature is not None:
-                refuse_unsigned(run, self.settings.require_signature)
-            ensemble.use_segmenter(load_lesion_segmenter(run, ensemble.preprocessing.crop, self.settings.device))
+        for option, use in (("seg_from", ensemble.use_segmenter), ("concepts_from", ensemble.use_concepts)):
+            if (run := getattr(self.settings, option)) is not None:
+                if self.settings.require_signature is not None:
+                    refuse_unsigned(run, self.settings.require_signature)
+                use(load_companion(option, run, self.settings.device))
         return ensemble
 
 

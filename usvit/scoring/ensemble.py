@@ -26,13 +26,14 @@ from usvit.records import (
     FlaggedImages,
     ModelSeen,
     ScoringCalibration,
+    ScoringCompanion,
     ScoringModelRecord,
     ScoringPreprocessing,
-    ScoringSegmenter,
     SeenGap,
     UnitPointRecord,
 )
 from usvit.scoring.calibration import LocalCalibration, read_calibration, scaled
+from usvit.scoring.companions import Companion, ConceptSource, LesionSegmenter
 from usvit.scoring.dicom_out.network_maps import lesions_of, without_mask
 from usvit.scoring.ensemble_members import (
     FoldModel,
@@ -42,7 +43,6 @@ from usvit.scoring.ensemble_members import (
     with_one_calibration,
 )
 from usvit.scoring.items import DECIDES, UNIT_IDS, ReadSettings
-from usvit.scoring.lesion_source import LesionSegmenter
 from usvit.scoring.operating_point import (
     ScoringThreshold,
     UnitPoint,
@@ -104,6 +104,8 @@ class Ensemble:
         self._seen = together(seen_by(member.trained.metadata, member.folder) for member in members)
         self.segmenter: LesionSegmenter | None = None
         """What marks the lesion instead of the networks."""
+        self.concepts: ConceptSource | None = None
+        """What scores concepts."""
 
     @classmethod
     @takes_settings
@@ -152,8 +154,33 @@ class Ensemble:
         return cls(chosen, where, flip=settings.flip, calibration=fit, point=point, rule=wanted, of_unit=unit)
 
     def use_segmenter(self, segmenter: LesionSegmenter) -> None:
-        """Let a segmenter mark the lesion; the images that it has seen count as seen, too."""
+        """Let a segmenter mark the lesion; the images that it has seen count as seen, too.
+
+        Raises:
+            UsvitError: its crop is not that of the networks.
+        """
+        if segmenter.preprocessing.crop != self.preprocessing.crop:
+            raise UsvitError(
+                f"The segmenter {segmenter.name} sees images with input.crop={segmenter.preprocessing.crop}, and the "
+                f"model with {self.preprocessing.crop}: each image is cut once for both. Choose a model and a "
+                "segmenter of the same input.crop."
+            )
         self.segmenter, self._seen = segmenter, together([self._seen, segmenter.seen])
+
+    def use_concepts(self, concepts: ConceptSource) -> None:
+        """Let a text tower score concepts; the images that it has seen count as seen, too."""
+        self.concepts, self._seen = concepts, together([self._seen, concepts.seen])
+
+    @property
+    def companions(self) -> dict[str, Companion]:
+        """The segmenter and the text tower that accompany the networks, by what they are."""
+        both: dict[str, Companion | None] = {"segmenter": self.segmenter, "concepts": self.concepts}
+        return {name: one for name, one in both.items() if one is not None}
+
+    @property
+    def concept_names(self) -> tuple[str, ...]:
+        """The values that are scored, such as ``margin: spiculated``."""
+        return () if self.concepts is None else self.concepts.concepts
 
     @property
     def marks_lesions(self) -> bool:
@@ -227,8 +254,8 @@ class Ensemble:
             thumbnails: ``thumbnail_side``, ``pictures`` and ``keep_words`` of ``ReadSettings``.
         """
         own = self.preprocessing
-        segmenter = None if self.segmenter is None else self.segmenter.preprocessing
-        return ReadSettings(own.image_size, own.resize, own.crop, frames, segmenter=segmenter, **thumbnails)
+        others = {name: one.preprocessing for name, one in self.companions.items()}
+        return ReadSettings(own.image_size, own.resize, own.crop, frames, others=others, **thumbnails)
 
     def score(self, pixels: UInt8) -> Scores:
         """Score a batch of images.
@@ -284,6 +311,14 @@ class Ensemble:
             return self.segmenter.maps(batch)
         return self.mean_of([lesions_of(member.trained, batch) for member in self.members]).astype(np.float32)
 
+    def concept_scores(self, images: Sequence[UInt8]) -> NDArray[np.float64] | None:
+        """Return the score of each of V ``concept_names``, (B, V) in [0, 1]; None if nothing scores concepts.
+
+        Args:
+            images: B images (S, S, 3) uint8, ``Frame.for_concepts``.
+        """
+        return None if self.concepts is None else self.concepts.scores(torch.from_numpy(np.stack(images)))
+
     def mean_of(self, each: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """Return the mean of an array of each network, by their shares."""
         equal = len(set(self.shares)) == 1
@@ -324,6 +359,7 @@ class Ensemble:
             views=np.stack(calibrated, axis=1) if self.pools else None,
             described=np.stack(described, axis=1) if described else None,
             lesions=outputs.lesions,
+            concepts=outputs.concepts,
         )
 
     def record(self) -> ScoringModelRecord:
@@ -339,11 +375,10 @@ class Ensemble:
             ),
             members=[one for fold in self.folds for one in fold.records(name_run=several)],
             flip=self.flip,
-            segmenter=None
-            if self.segmenter is None
-            else ScoringSegmenter(
-                name=self.segmenter.name, sha256=self.segmenter.sha256, networks=self.segmenter.n_networks
-            ),
+            **{
+                name: ScoringCompanion(name=one.name, sha256=one.sha256, networks=one.n_networks)
+                for name, one in self.companions.items()
+            },
             calibration=None
             if fit is None
             else ScoringCalibration(

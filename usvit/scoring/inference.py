@@ -39,19 +39,31 @@ class Inference:
         """Drop the batches that wait, and wait for the one that is being computed."""
         self._thread.shutdown(cancel_futures=True)
 
-    def start(self, images: Sequence[UInt8], for_masks: Sequence[UInt8] | None = None) -> Future[Outputs]:
+    def start(
+        self,
+        images: Sequence[UInt8],
+        for_masks: Sequence[UInt8] | None = None,
+        for_concepts: Sequence[UInt8] | None = None,
+    ) -> Future[Outputs]:
         """Start a batch; ``Ensemble.combine`` makes scores of its outputs.
 
         Args:
             images: B >= 1 images (S, S, 3) uint8, resized by ``Ensemble.preprocessing.resized``.
             for_masks: the same images for ``Ensemble.lesion_maps``; None for no masks.
+            for_concepts: the same images for ``Ensemble.concept_scores``; None for no concepts.
         """
-        return self._thread.submit(self._forward, images, for_masks)
+        return self._thread.submit(self._forward, images, for_masks, for_concepts)
 
-    def _forward(self, images: Sequence[UInt8], for_masks: Sequence[UInt8] | None) -> Outputs:
+    def _forward(
+        self, images: Sequence[UInt8], for_masks: Sequence[UInt8] | None, for_concepts: Sequence[UInt8] | None
+    ) -> Outputs:
         shape = (len(images), *images[0].shape)
         batch = torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream is not None)
         np.stack(images, out=batch.numpy())
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
             outputs = self._ensemble.forward(batch)
-            return outputs if for_masks is None else replace(outputs, lesions=self._ensemble.lesion_maps(for_masks))
+            if for_masks is not None:
+                outputs = replace(outputs, lesions=self._ensemble.lesion_maps(for_masks))
+            if for_concepts is not None:
+                outputs = replace(outputs, concepts=self._ensemble.concept_scores(for_concepts))
+            return outputs

@@ -7,6 +7,7 @@ user asks to keep it.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,13 +128,18 @@ class Frame:
     """Near-duplicate description of the whole decoded frame (``usvit.data.near_duplicates.compact``). It identifies
     near-duplicates of images that the network has seen, and near-duplicates among the scored images. The image cannot
     be reconstructed from it."""
-    segmented: UInt8 | None = field(default=None, repr=False)
-    """The image for a segmenter (``ReadSettings.segmenter``)."""
+    others: Mapping[str, UInt8] = field(default_factory=dict, repr=False)
+    """The image for each of ``ReadSettings.others``."""
 
     @property
     def for_mask(self) -> UInt8:
         """The image for what marks the lesion: a segmenter, or the networks themselves."""
-        return self.pixels if self.segmented is None else self.segmented
+        return self.others.get("segmenter", self.pixels)
+
+    @property
+    def for_concepts(self) -> UInt8:
+        """The image for what scores concepts."""
+        return self.others["concepts"]
 
 
 @dataclass(frozen=True)
@@ -176,8 +182,8 @@ class ReadSettings:
     """Make thumbnails of all images, even if they show text."""
     max_bytes: int = 4_000_000_000
     """An item with more bytes, packed or unpacked, fails as ``too_large``."""
-    segmenter: Preprocessing | None = None
-    """How images are also resized, for a segmenter; its crop is that of the networks."""
+    others: Mapping[str, Preprocessing] = field(default_factory=dict)
+    """How images are also resized, for ``Ensemble.companions``; the crop of a segmenter is that of the networks."""
 
     @property
     def square(self) -> Preprocessing:
@@ -187,17 +193,29 @@ class ReadSettings:
     @property
     def mask_square(self) -> Preprocessing:
         """The same for what marks the lesion."""
-        return self.segmenter or self.square
+        return self.others.get("segmenter", self.square)
+
+
+def concept_column(name: str) -> str:
+    """Return the column of a value of a concept, such as ``margin: spiculated``."""
+    return f"concept_{name}"
 
 
 def score_columns(
-    classes: tuple[str, ...], positive: str, *, sides: bool = False, weights: bool = False, lesions: bool = False
+    classes: tuple[str, ...],
+    positive: str,
+    *,
+    sides: bool = False,
+    weights: bool = False,
+    lesions: bool = False,
+    concepts: Sequence[str] = (),
 ) -> list[str]:
     """Return the columns of ``scores.csv`` in their order; docs/reference/files.md describes each.
 
     ``sides`` tells whether an image of the job states the breast that it shows; otherwise there are no columns ``side``
     and ``breast_id``. ``weights`` tells whether attention pools the images of a breast, study or patient, with a column
-    ``view_weight``. ``lesions`` tells whether the lesion was marked (``LESION_COLUMNS``).
+    ``view_weight``. ``lesions`` tells whether the lesion was marked (``LESION_COLUMNS``). ``concepts`` names the values
+    of concepts that were scored (``concept_column``).
 
     ``item_id`` and ``frame`` are the key of a row. The columns of ``PRIVATE_COLUMNS`` are empty without ``--keep-ids``.
     """
@@ -210,6 +228,7 @@ def score_columns(
         *("decision", "abstained", "threshold", "threshold_origin"),
         *("novelty", "unusual", "seen", "flags", "quality", "pixel_spacing_mm"),
         *(LESION_COLUMNS if lesions else ()),
+        *map(concept_column, concepts),
         *IMAGE_COLUMNS,
         *("pixel_sha256", "file_sha256", "model_sha256"),
         *PRIVATE_COLUMNS,

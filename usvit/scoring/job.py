@@ -18,6 +18,7 @@ from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, refuse_ins
 from usvit.records import SummaryRecord, load_record
 from usvit.scoring.abstention import zone_of
 from usvit.scoring.audit_log import audited
+from usvit.scoring.companions import OPTIONS
 from usvit.scoring.dicom_out.network_maps import check_masks
 from usvit.scoring.dicom_out.production import make_products
 from usvit.scoring.discovery.inputs import discover
@@ -107,7 +108,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
         settings.model_copy(
             update={
                 name: None if (path := getattr(settings, name)) is None else path.resolve()
-                for name in ("calibration", "seg_from")
+                for name in ("calibration", *OPTIONS)
             }
         ),
     )

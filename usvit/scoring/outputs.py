@@ -31,6 +31,8 @@ class Scores:
     """(B, M, E) what attention needs of the image by each network (``ViewAttention.described``); None without one."""
     lesions: NDArray[np.float32] | None = None
     """(B, S, S) probability that a pixel belongs to the lesion; None if not asked for."""
+    concepts: Float | None = None
+    """(B, V) scores of concepts (``Ensemble.concept_scores``); None if nothing scores them."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Outputs:
     """On a GPU: recorded after the last copy."""
     lesions: NDArray[np.float32] | None = field(default=None, repr=False)
     """(B, S, S) probability that a pixel belongs to the lesion (``Ensemble.lesion_maps``); None if not asked for."""
+    concepts: Float | None = field(default=None, repr=False)
+    """(B, V) scores of concepts (``Ensemble.concept_scores``); None if nothing scores them."""
 
     @property
     def ready(self) -> bool:

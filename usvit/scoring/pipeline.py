@@ -34,6 +34,7 @@ from usvit.scoring.items import (
     ItemFacts,
     Row,
     ScoringItem,
+    concept_column,
 )
 from usvit.scoring.journal import Batch
 from usvit.scoring.outputs import Outputs, Scores
@@ -118,6 +119,7 @@ class Describer:
             "quality": frame.quality,
             "pixel_spacing_mm": facts.pixel_spacing_mm,
             **(self._lesion(scores.lesions[k], facts, frame) if scores.lesions is not None else {}),
+            **self._concepts(scores, k),
             **dict(zip(IMAGE_COLUMNS, (*map(_finite, frame.grey), *(frame.size or (None, None))), strict=True)),
             "pixel_sha256": frame.pixel_sha256,
             "file_sha256": facts.file_sha256,
@@ -126,6 +128,12 @@ class Describer:
             DESCRIPTION: base64.b64encode(frame.description).decode(),
             **views,
         }
+
+    def _concepts(self, scores: Scores, k: int) -> Row:
+        """Return the scores of the concepts of an image."""
+        if scores.concepts is None:
+            return {}
+        return dict(zip(map(concept_column, self.ensemble.concept_names), scores.concepts[k].tolist(), strict=True))
 
     def _lesion(self, probability: NDArray[np.float32], facts: ItemFacts, frame: Frame) -> Row:
         """Measure the part of the frame that is marked as the lesion."""
@@ -173,8 +181,9 @@ def scored(
                 if len(running) == IN_FLIGHT:
                     yield running.popleft().finish(describer)
                 images = [frame.pixels for *_, frame in full.frames]
-                for_masks = [frame.for_mask for *_, frame in full.frames] if describer.lesions else None
-                running.append(_Running(full, inference.start(images, for_masks) if images else None))
+                masks = [frame.for_mask for *_, frame in full.frames] if describer.lesions else None
+                concepts = [one.for_concepts for *_, one in full.frames] if describer.ensemble.concepts else None
+                running.append(_Running(full, inference.start(images, masks, concepts) if images else None))
             while running and running[0].done:
                 yield running.popleft().finish(describer)
         while running:

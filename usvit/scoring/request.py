@@ -38,7 +38,7 @@ def identity_of(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zo
         "products": sorted(request.settings.products),
         **({"pictures": True} if request.settings.pictures else {}),
         **({} if zone is None else {"abstain_at": [zone.low, zone.high, zone.origin]}),
-        **({} if ensemble.segmenter is None else {"segmenter": ensemble.segmenter.sha256}),
+        **{name: one.sha256 for name, one in ensemble.companions.items()},
         "batch_size": request.settings.batch_size,
         "device": ensemble.device_name,
     }

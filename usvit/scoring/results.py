@@ -85,6 +85,7 @@ def write_results(
         sides=sides,
         pooled=pooled,
         lesions=lesions,
+        concepts=ensemble.concept_names,
     )
     if settings.thumbnails and (n_without := journal.without_thumbnail()):
         logger.info(

@@ -65,5 +65,8 @@ PLUGIN = Plugin(
         ),
     },
     image_sources="usvit.upstream.sources.open:open_named",
-    segmenters="usvit.upstream.segmentation.segmenter:load_segmenter",
+    companions={
+        "seg_from": "usvit.upstream.segmentation.segmenter:load_segmenter",
+        "concepts_from": "usvit.upstream.text_tuning.concept_scorer:load_concepts",
+    },
 )

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from tests.data.conftest import blob, save, speckle, tissue_region, write_dicom
 from usvit.data.datasets.manifest import build_manifest
@@ -13,7 +14,8 @@ from usvit.data.io.decoding import decode, read_image
 from usvit.data.io.image_hashes import pixel_sha256
 from usvit.data.loading.pixel_store import PixelStore
 from usvit.data.transforms.geometry import lesion_cells
-from usvit.data.transforms.preprocessing import Preprocessing, cropped
+from usvit.data.transforms.preprocessing import CentreSquare, Preprocessing, cropped
+from usvit.data.transforms.views import test_view
 from usvit.progress import NoProgress
 
 NOTHING, ONE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
@@ -95,3 +97,12 @@ def test_a_mask_is_found_again_where_it_was_in_the_frame(resize, tissue):
     rows, columns = np.nonzero(restored > 0.5)
     found = (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1)
     assert np.abs(np.subtract(found, (50, 90, 60, 130))).max() <= 2
+
+
+@pytest.mark.parametrize("shape", [(57, 91), (91, 57), (64, 64), (33, 200)])
+@pytest.mark.parametrize("test_crop", [1.0, 0.875])
+def test_the_central_square_is_the_view_that_a_transfer_tests(shape, test_crop):
+    image = np.stack([speckle(1, *shape)] * 3, axis=2)
+    expected = test_view(Image.fromarray(image), 32, test_crop)
+    found = CentreSquare(32, "squash", NOTHING, ONE, test_crop=test_crop).resized(image)
+    np.testing.assert_array_equal(found, expected)

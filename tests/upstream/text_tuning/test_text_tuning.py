@@ -96,12 +96,14 @@ def test_a_tower_learns_its_pairs_and_its_file_gives_the_same_vectors(loss, proj
     features = (np.eye(4)[of] * 3 + rng.normal(0, 0.3, (64, 4))).astype(np.float32)
     config = TextConfig(loss=loss, projection=projection, width=16, heads=2, depth=1, steps=80, batch_size=16, lr=0.01)
     found = tune_text(features, [kinds[one] for one in of], config, 0, NoProgress())
-    images = found.tower.images(torch.from_numpy(features)).numpy()
-    assert ((images @ found.tower.embedded(kinds).T).argmax(1) == of).mean() > 0.9
-    found.tower.write(tmp_path)
+    images = found.module.images(torch.from_numpy(features)).numpy()
+    assert ((images @ found.module.embedded(kinds).T).argmax(1) == of).mean() > 0.9
+    found.module.write(tmp_path)
     again = load_text_tower(tmp_path)
-    assert np.array_equal(again.embedded(kinds), found.tower.embedded(kinds))
-    assert again.embedded(["oval mass"])[0] == pytest.approx(found.tower.embedded(["oval mass", TEXTS[1]])[0], abs=1e-6)
+    assert np.array_equal(again.embedded(kinds), found.module.embedded(kinds))
+    assert again.embedded(["oval mass"])[0] == pytest.approx(
+        found.module.embedded(["oval mass", TEXTS[1]])[0], abs=1e-6
+    )
 
 
 def test_a_damaged_or_missing_file_is_named(tmp_path):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .policies import Augment as Augment
     from .policies import Policy as Policy
     from .policies import make_augment as make_augment
+    from .preprocessing import CentreSquare as CentreSquare
     from .preprocessing import Preprocessing as Preprocessing
     from .preprocessing import cropped as cropped
     from .views.cpu import TestResize as TestResize

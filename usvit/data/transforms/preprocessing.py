@@ -160,3 +160,20 @@ def used_part(shape: tuple[int, int], tissue: Box | None, crop: str) -> tuple[sl
     rows = slice(max(top, 0), min(max(bottom, 0), shape[0]))
     columns = slice(max(left, 0), min(max(right, 0), shape[1]))
     return whole if min(rows.stop - rows.start, columns.stop - columns.start) < MIN_SIDE else (rows, columns)
+
+
+@dataclass(frozen=True)
+class CentreSquare(Preprocessing):
+    """What a transfer shows its network, as ``test_view``: the central square of the image, its short side resized."""
+
+    test_crop: float = 1.0
+    """Part of the short side that the square has, in (0, 1]."""
+
+    def _fitted(
+        self, picture: Image.Image, method: Image.Resampling = Image.Resampling.BICUBIC, color: int = 0
+    ) -> UInt8:
+        side, size = int(self.image_size / self.test_crop), self.image_size
+        short = min(picture.size)
+        resized = picture.resize((int(side * picture.width / short), int(side * picture.height / short)), method)
+        left, top = (round((length - size) / 2) for length in resized.size)
+        return np.asarray(resized.crop((left, top, left + size, top + size)))

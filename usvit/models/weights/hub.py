@@ -2,7 +2,9 @@
 
 import http.client
 import urllib.error
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from usvit.errors import UsvitError
 from usvit.models.weights.read import FILE_SUFFIXES
@@ -47,6 +49,35 @@ def _downloaded(repository: str, files: tuple[str, ...], model: str, revision: s
     raise HubUnavailable(
         f"The pre-trained weights of {model} ({repository}) are neither in the Hugging Face cache nor reachable: "
         f"{reason}. {without_hub()}"
+    )
+
+
+def hub_folder(repository: str, patterns: Sequence[str], revision: str | None, what: str) -> Path:
+    """Return the folder of a repository in the Hugging Face cache, into which its files are downloaded if need be.
+
+    Args:
+        repository: Name of the repository, or its folder on this machine.
+        patterns: Files to download.
+        revision: Commit of the repository; None for the present one.
+        what: What needs it, for the error.
+
+    Raises:
+        HubUnavailable: It is neither cached nor reachable.
+    """
+    from huggingface_hub import constants, snapshot_download
+
+    shared: dict[str, Any] = {"revision": revision, "allow_patterns": list(patterns)}
+    reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no connection to the hub"
+    for cached_only in (True, False):
+        if not cached_only and (constants.HF_HUB_OFFLINE or not _hub_answers()):
+            break
+        try:
+            return Path(snapshot_download(repository, local_files_only=cached_only, **shared))
+        except Exception as error:  # the exceptions depend on the HTTP library of the hub's client
+            reason = reason if cached_only else " ".join(str(error).split())[:200]
+    raise HubUnavailable(
+        f"{what} is no folder on this machine, and the repository {repository} is neither in the Hugging Face cache "
+        f"nor reachable: {reason}."
     )
 
 

@@ -168,6 +168,8 @@ class NodeModelConfig(ModelSettings):
     """File that ``usvit recalibrate`` wrote."""
     seg_from: PathOfFile | None = None
     """Run of ``usvit transfer --how segment`` whose segmenters mark the lesion, instead of the model itself."""
+    concepts_from: PathOfFile | None = None
+    """Run of ``usvit transfer --how text`` whose text tower scores concepts, which ``scores.csv`` then has."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Number of processes that decode images."""
 

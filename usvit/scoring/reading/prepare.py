@@ -40,7 +40,6 @@ class Prepare:
         flags = tuple(pixel_flags(look))
         # Training also describes the whole frame.
         description = describe(look if view.shape == whole.shape else whole)
-        segmenter = self._settings.segmenter
         return Frame(
             number=number,
             pixels=np.ascontiguousarray(self._preprocessing.resized(whole, tissue)),
@@ -51,7 +50,9 @@ class Prepare:
             size=(view.shape[1], view.shape[0]),
             thumbnail=self._thumbnail(whole, tissue, {*flags, *file_flags}),
             description=CompactDescriptions.of([description]).to_bytes(),
-            segmented=None if segmenter is None else np.ascontiguousarray(segmenter.resized(whole, tissue)),
+            others={
+                name: np.ascontiguousarray(one.resized(whole, tissue)) for name, one in self._settings.others.items()
+            },
         )
 
     def _thumbnail(self, whole: UInt8, tissue: Box | None, flags: set[str]) -> bytes | None:

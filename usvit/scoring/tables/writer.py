@@ -33,6 +33,7 @@ def write_tables(
     sides: bool = False,
     pooled: Mapping[str, float | None] | None = None,
     lesions: bool = False,
+    concepts: Sequence[str] = (),
 ) -> SummaryRecord:
     """Write ``TABLES`` and ``summary.json`` into a folder.
 
@@ -57,6 +58,7 @@ def write_tables(
         pooled: id of each file, breast, study or patient -> calibrated probability that is pooled from its images
             (``ViewPooling``), None without an image; None if it is their mean or highest.
         lesions: whether the rows have the area of the lesion (``score_columns``).
+        concepts: values of concepts of which the rows have scores (``score_columns``).
 
     Returns:
         The content of ``summary.json``.
@@ -75,7 +77,7 @@ def write_tables(
     )
     own = job.model.unit
     weights = pooled is not None and own is not None and own.pooling == "attention"
-    columns = score_columns(classes, positive, sides=sides, weights=weights, lesions=lesions)
+    columns = score_columns(classes, positive, sides=sides, weights=weights, lesions=lesions, concepts=concepts)
     rows: dict[str, int] = {}
     with roll_ups(positive, threshold, abstain=abstain, zone=zone, own=own, pooled=pooled) as rolled:
         with (

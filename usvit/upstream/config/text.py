@@ -22,6 +22,10 @@ class TextConfig(Section):
     projection: bool = True
     """Map the standardised features linearly, and train the map; the network stays locked. ``false``: the text tower
     meets the features as they are (LiT)."""
+    tower: Annotated[str, Field(pattern="^hf:.+")] | None = None
+    """Text tower to begin with, and to tune: ``hf:NAME`` or ``hf:NAME@COMMIT`` of the Hugging Face hub, or
+    ``hf:FOLDER`` with ``config.json``, ``tokenizer.json`` and safetensors; by transformers, without code of the hub.
+    null: a small one with random weights and its own byte pairs, of ``width``, ``depth`` and ``heads``."""
     vocabulary: Annotated[int, Field(ge=258, le=100_000)] = 1024
     """Largest number of byte pairs, bytes and signs; they are learnt from the training texts."""
     context: Annotated[int, Field(ge=2, le=2048)] = 64
@@ -45,6 +49,14 @@ class TextConfig(Section):
     of the concept: ``oval shape``. The mean of all prompts counts."""
     prompts: dict[str, _Texts] = Field(default_factory=dict)
     """Class, or value of a concept (``margin: spiculated``) -> its prompts, in place of ``templates``."""
+
+    decoder: bool = False
+    """Train a decoder of two layers, too, that writes a caption of each test image (LiT-decoder)."""
+    decoder_steps: Annotated[int, Field(ge=1)] = 1000
+    """Number of steps of the decoder; the other settings are those of the text tower."""
+    phrases: dict[str, _Texts] = Field(default_factory=dict)
+    """Value of a concept (``margin: spiculated``) -> phrases by which it is read from a caption. Without them: those
+    that phantoms use, or the value itself."""
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:

@@ -182,6 +182,28 @@ class TextRecall(Record):
     recall: TransferEstimate
 
 
+class CaptionDescriptor(Record):
+    """How often the value of a concept that a caption names is that of the image."""
+
+    of: Text = key("Name of the concept, such as ``margin``.")
+    accuracy: TransferEstimate = key("Among the images that have a value; a caption that names none is wrong.")
+    most_frequent: Share = key("Share of the most frequent value, which is the accuracy of naming it always.")
+    unread: Share = key("Share of the captions that name no value.")
+
+
+class CaptionFigures(Record):
+    """The captions of the test images."""
+
+    log_perplexity: TransferEstimate = key(
+        "Mean over texts of the negative log-likelihood of a byte pair, in nats, given the image."
+    )
+    bleu: Number | None = key(
+        "Corpus BLEU by sacrebleu, in [0, 100], with one reference; null if sacrebleu is not installed.", minimum=0
+    )
+    n_params: Count = key("Trained parameters of the decoder.")
+    descriptors: list[CaptionDescriptor]
+
+
 class TextTuning(Record):
     """Text tower that was trained against the features."""
 
@@ -193,6 +215,7 @@ class TextTuning(Record):
     seconds: Number = key("Duration of the training, without the features.", minimum=0)
     zero_shot: list[ZeroShotAuc] = key("Classes and values that no test image shows are left out.")
     recall: list[TextRecall] = key("Empty if the test images have no texts.")
+    captions: CaptionFigures | None = optional("Only with text.decoder, and if the test images have texts.")
 
 
 class TransferRecord(FileRecord):

@@ -1,60 +1,36 @@
 """A trained segmentation applied to new images."""
 
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
-from pydantic import ValidationError
-from torch import nn
 
 from usvit.arguments import checked_arguments
 from usvit.config.scoring import Device
-from usvit.data.io import decode, pixel_sha256
-from usvit.data.splits import SeenImages, load_metadata, seen_by, together
-from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
-from usvit.files import sha256_of_file, sha256_of_text
-from usvit.models import MAX_BYTES, SEGMENTER_FILE, fold_folders, load_network, read_state_dict
-from usvit.records import ModelMetadata, load_run_record
-from usvit.representation import Summarised
-from usvit.scoring import ImageInput, image_pixels
-from usvit.training import resolve_device
+from usvit.files import sha256_of_file
+from usvit.models import MAX_BYTES, SEGMENTER_FILE, load_network, read_state_dict
+from usvit.records import ModelMetadata
+from usvit.scoring import ImageInput
+from usvit.upstream.applied_networks import AppliedNetworks, transfer_folds, transfer_settings
 from usvit.upstream.config.segment import SegmentConfig
 from usvit.upstream.segmentation.images import LESION
 from usvit.upstream.segmentation.network import SegmentationNetwork, make_segmenter
 
-logger = logging.getLogger(__name__)
-
+_SEGMENTATION = ("segment", "segmentation")
 THRESHOLD = 0.5
 """Mean probability of the lesion above which a pixel belongs to it."""
 
 
-class Segmenter(Summarised):
+class Segmenter(AppliedNetworks):
     """The networks of a segmentation of lesions, whose probabilities are averaged; ``load_segmenter`` creates it.
 
     Example:
         See ``load_segmenter``.
     """
-
-    def __init__(
-        self, networks: Sequence[nn.Module], preprocessing: Preprocessing, seen: SeenImages, name: str, sha256: str
-    ):
-        self._networks, self.preprocessing, self.seen = list(networks), preprocessing, seen
-        self.name, self.sha256 = name, sha256
-
-    def _facts(self) -> dict[str, object]:
-        return {"name": self.name, "networks": self.n_networks, "image_size": self.preprocessing.image_size}
-
-    @property
-    def n_networks(self) -> int:
-        """Number of networks: one for each fold."""
-        return len(self._networks)
 
     def maps(self, pixels: torch.Tensor) -> NDArray[np.float32]:
         """Return the mean probability that a pixel belongs to the lesion.
@@ -66,8 +42,7 @@ class Segmenter(Summarised):
             (B, S, S) in [0, 1].
         """
         with torch.inference_mode():
-            device = next(self._networks[0].parameters()).device
-            images = self.preprocessing.normalised(pixels.to(device))
+            images = self.preprocessing.normalised(pixels.to(self._device))
             each = [network(images).float().softmax(1)[:, 1] for network in self._networks]
             return np.asarray(torch.stack(each).mean(0).cpu().numpy())
 
@@ -92,18 +67,10 @@ class Segmenter(Summarised):
             BadImage: a file cannot be read.
             UsvitError: an image is of another type or shape.
         """
-        given = [images] if isinstance(images, (str, os.PathLike, Image.Image, np.ndarray)) else list(images)
-        masks, known = [], 0
-        for number, one in enumerate(given):
-            if isinstance(one, (str, os.PathLike)):
-                whole, tissue, _ = decode(Path(one), frame)
-            else:
-                whole, tissue = image_pixels(one, f"image-{number}"), None
-            known += pixel_sha256(whole) in self.seen
-            (found,) = self.maps(torch.from_numpy(np.stack([self.preprocessing.resized(whole, tissue)])))
+        masks = []
+        for whole, tissue, pixels in self._opened(images, frame):
+            (found,) = self.maps(pixels)
             masks.append(self.preprocessing.restored(found, (whole.shape[0], whole.shape[1]), tissue) > THRESHOLD)
-        if known:
-            logger.warning(f"{known} of {len(given)} images were used to train the segmenter {self.name}.")
         return masks
 
 
@@ -134,37 +101,20 @@ def load_segmenter(run: str | os.PathLike[str], *, device: Device = "auto") -> S
         (48, 64)
     """
     path = Path(run)
-    where = path if (path / "run.json").is_file() else path.absolute().parent
-    hint = "Name the folder of a run of usvit transfer --how segment, or of one of its folds."
-    record = load_run_record(where, hint)
-    config: dict[str, Any] = record.config.content()
-    if record.kind != "transfer" or config.get("how") != "segment":
-        raise UsvitError(f"{path} is a run of usvit {record.kind}, but no segmentation. {hint}")
-    try:
-        settings = SegmentConfig.model_validate(config.get("segment"))
-    except ValidationError as error:
-        raise UsvitError(f"{where / 'run.json'} is damaged: its settings 'segment' are not readable.") from error
-    folders = fold_folders(path)
-    found = [_of_fold(folder, settings) for folder in folders]
-    target = torch.device(resolve_device(device, "auto").type)
-    metadata = [one for _, one in found]
-    files = ["model.safetensors", *([] if settings.head == "unet" else [SEGMENTER_FILE])]
-    return Segmenter(
-        [network.to(target).eval() for network, _ in found],
-        Preprocessing.of_record(metadata[0].preprocessing),
-        together(seen_by(one, folder) for one, folder in zip(metadata, folders, strict=True)),
-        settings.head if settings.head == "unet" else f"{metadata[0].architecture}+{settings.head}",
-        sha256_of_text("\n".join(sha256_of_file(one / file) for one in folders for file in files)),
-    )
+    settings = transfer_settings(path, *_SEGMENTATION, "segment", SegmentConfig)
+    folds = transfer_folds(path, *_SEGMENTATION)
+    networks = [_of_fold(folder, metadata, settings) for folder, metadata in folds]
+    if settings.head == "unet":  # a network of its own, in the usual file
+        return Segmenter("segmenter", "unet", folds, networks, (), device)
+    name = f"{folds[0][1].architecture}+{settings.head}"
+    return Segmenter("segmenter", name, folds, networks, (SEGMENTER_FILE,), device)
 
 
-def _of_fold(folder: Path, settings: SegmentConfig) -> tuple[SegmentationNetwork, ModelMetadata]:
-    metadata = load_metadata(folder / "model.safetensors")
-    if metadata is None or metadata.objective != "segment" or metadata.classes != list(LESION):
+def _of_fold(folder: Path, metadata: ModelMetadata, settings: SegmentConfig) -> SegmentationNetwork:
+    if metadata.classes != list(LESION):
         raise UsvitError(
-            f"{folder} holds no segmenter of lesions: its model.json is missing, or names another objective than "
-            "'segment' or other classes than background and lesion. Name a run of usvit transfer --how segment without "
-            "segment.table."
+            f"{folder} holds no segmenter of lesions: its model.json names other classes than background and lesion. "
+            "Name a run of usvit transfer --how segment without segment.table."
         )
     is_unet, size = settings.head == "unet", metadata.preprocessing.image_size
     network, spec = (None, None) if is_unet else load_network(folder, metadata)
@@ -180,4 +130,4 @@ def _of_fold(folder: Path, settings: SegmentConfig) -> tuple[SegmentationNetwork
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(f"{file} is not the head {settings.head} of this run. Restore the run. ({reason})") from error
-    return whole, metadata
+    return whole

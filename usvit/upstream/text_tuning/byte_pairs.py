@@ -5,6 +5,7 @@ text can be written. Chosen here: texts are made lower case; words are runs of l
 """
 
 import itertools
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -62,6 +63,10 @@ class BytePairs:
             merges.append(best)
         return cls(merges)
 
+    def header(self) -> dict[str, str]:
+        """Return what is kept in the header of a file: the pairs."""
+        return {"merges": json.dumps(self.merges)}
+
     def numbers(self, text: str) -> list[int]:
         """Return the numbers of a text, without its end."""
         return [number for word in _words(text) for number in self._of_word(word)]
@@ -77,16 +82,14 @@ class BytePairs:
         return found, cut
 
     def text(self, numbers: Iterable[int]) -> str:
-        """Return the text of numbers, of which those of fillings and ends are left out."""
-        found = bytearray()
-        left = list(numbers)[::-1]
-        while left:
-            number = left.pop()
-            if number >= _FIRST + 256:
-                left += self.merges[number - _FIRST - 256][::-1]
-            elif number >= _FIRST:
-                found.append(number - _FIRST)
-        return found.decode("utf-8", "replace").strip()
+        """Return the text of numbers up to its end; bytes that are no text are replaced."""
+        content = itertools.takewhile(lambda number: number != END, numbers)
+        return b"".join(self._bytes(number) for number in content).decode("utf-8", "replace").strip()
+
+    def _bytes(self, number: int) -> bytes:
+        if number >= _FIRST + 256:
+            return b"".join(map(self._bytes, self.merges[number - _FIRST - 256]))
+        return bytes([number - _FIRST]) if number >= _FIRST else b""
 
     def _of_word(self, word: str) -> list[int]:
         if word not in self._known:

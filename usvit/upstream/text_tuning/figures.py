@@ -23,6 +23,8 @@ from usvit.upstream.text_tuning.tower import TextTower
 from usvit.upstream.transfer_learning.splits import TransferSplit
 
 Floats = NDArray[np.floating]
+Concepts = dict[str, list[str]]
+"""Concept, such as ``margin`` -> its values."""
 RECALL_AT = (1, 5, 10)
 
 
@@ -37,7 +39,7 @@ def check_prompts(config: TextConfig, classes: Sequence[str]) -> None:
 
 def class_logits(tower: TextTower, images: Floats, classes: Sequence[str]) -> Floats:
     """Return scaled cosines of images, unit vectors (n, E), and classes, (n, K) float."""
-    return _similar(tower, images, [_prompts(tower.config, name, name) for name in classes])
+    return _similar(tower, images, _embedded(tower, [_prompts(tower.config, name, name) for name in classes]))
 
 
 def class_aucs(split: TransferSplit, logits: Floats) -> list[ZeroShotAuc]:
@@ -50,12 +52,38 @@ def class_aucs(split: TransferSplit, logits: Floats) -> list[ZeroShotAuc]:
     ]
 
 
+def concepts_of(texts: Sequence[ImageText] | None) -> Concepts:
+    """Return the concepts of which the texts have at least two values, and these values."""
+    kinds = dict.fromkeys(kind for one in texts or () for kind in one.concepts)
+    found = {kind: sorted({one.concepts.get(kind, "") for one in texts or ()} - {""}) for kind in kinds}
+    return {kind: values for kind, values in found.items() if len(values) > 1}
+
+
+def concept_names(concepts: Concepts) -> tuple[str, ...]:
+    """Return the V values of all concepts, such as ``margin: spiculated``."""
+    return tuple(f"{kind}: {value}" for kind, values in concepts.items() for value in values)
+
+
+class ConceptPrompts:
+    """The embedded prompts of concepts; the score of a value is its probability among the values of its concept."""
+
+    def __init__(self, tower: TextTower, concepts: Concepts):
+        self._tower = tower
+        self._means = [
+            _embedded(tower, [_prompts(tower.config, f"{kind}: {value}", f"{value} {kind}") for value in values])
+            for kind, values in concepts.items()
+        ]
+
+    def scores(self, images: Floats) -> NDArray[np.float64]:
+        """Return the scores of all values, (n, V) in [0, 1], of images, unit vectors (n, E)."""
+        each = [softmax(_similar(self._tower, images, means), axis=1) for means in self._means]
+        return np.hstack([np.empty((len(images), 0)), *each])
+
+
 def concept_figures(
     tower: TextTower, images: Floats, texts: Sequence[ImageText], split: TransferSplit
 ) -> tuple[list[ZeroShotAuc], pd.DataFrame | None]:
     """Return the AUC of each value of each concept among the images that have one, and a table of all scores.
-
-    The score of a value is its probability among the values of the concept.
 
     Args:
         tower: The text tower.
@@ -66,21 +94,16 @@ def concept_figures(
     Returns:
         The figures, and columns ``image_id``, and ``<concept>: <value>`` in [0, 1]; no table without concepts.
     """
-    kinds = dict.fromkeys(kind for one in texts for kind in one.concepts)
     found: list[ZeroShotAuc] = []
-    scores: dict[str, Floats] = {}
-    for kind in kinds:
+    concepts = concepts_of(texts)
+    scores = dict(zip(concept_names(concepts), ConceptPrompts(tower, concepts).scores(images).T, strict=True))
+    for kind, values in concepts.items():
         truth = np.array([one.concepts.get(kind, "") for one in texts])
-        values = sorted({value for value in truth.tolist() if value})
-        if len(values) < 2:
-            continue
-        prompts = [_prompts(tower.config, f"{kind}: {value}", f"{value} {kind}") for value in values]
-        prob = softmax(_similar(tower, images, prompts), axis=1)
         known = truth != ""
         groups = None if split.groups is None else split.groups[known]
-        found += [_auc(kind, value, truth[known] == value, prob[known, at], groups) for at, value in enumerate(values)]
-        scores |= {f"{kind}: {value}": prob[:, at].round(6) for at, value in enumerate(values)}
-    return found, pd.DataFrame({"image_id": split.table().image_id, **scores}) if scores else None
+        found += [_auc(kind, one, truth[known] == one, scores[f"{kind}: {one}"][known], groups) for one in values]
+    table = {"image_id": split.table().image_id} | {name: one.round(6) for name, one in scores.items()}
+    return found, pd.DataFrame(table) if scores else None
 
 
 def recalls(tower: TextTower, images: Floats, texts: Sequence[ImageText], split: TransferSplit) -> list[TextRecall]:
@@ -109,9 +132,13 @@ def _prompts(config: TextConfig, key: str, said: str) -> Sequence[str]:
     return config.prompts.get(key) or [one.replace("{}", said) for one in config.templates]
 
 
-def _similar(tower: TextTower, images: Floats, prompts: Sequence[Sequence[str]]) -> Floats:
+def _embedded(tower: TextTower, prompts: Sequence[Sequence[str]]) -> Floats:
+    """Return the mean of the embeddings of each list of prompts, as unit vectors (K, E)."""
     means = np.stack([tower.embedded(list(each)).mean(axis=0) for each in prompts])
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    return means / np.linalg.norm(means, axis=1, keepdims=True)
+
+
+def _similar(tower: TextTower, images: Floats, means: Floats) -> Floats:
     return float(tower.scale) * images @ means.T + float(tower.bias)
 
 

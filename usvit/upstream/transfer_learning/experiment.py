@@ -181,8 +181,8 @@ def _probe(setup: TransferSetup, run: RunDirectory, progress: Progress) -> Probe
     model = model.cpu()
     if probed.head is not None:
         probed.head.write_into(model)
-    if probed.tower is not None:
-        probed.tower.write(run.fold(0))
+    for module in probed.modules:
+        module.write(run.fold(0))
     _write_network(setup, run, model, probed, progress)
     return probed
 

@@ -1,7 +1,7 @@
 """Probes of frozen features: few-shot least squares, logistic regression, nearest neighbours, retrieval."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from usvit.progress import Progress, task
 from usvit.seeding import derive_seed
 from usvit.upstream.config.transfer import TransferConfig
 from usvit.upstream.records.training import Chosen, RetrievalIntervals, TextTuning, TransferEstimate, TransferRow
-from usvit.upstream.text_tuning.tower import TextTower
+from usvit.upstream.text_tuning.tower import TextModule
 from usvit.upstream.transfer_learning import least_squares, linear, metrics
 from usvit.upstream.transfer_learning.affine import Affine
 from usvit.upstream.transfer_learning.clusters import CLUSTERS, class_shares, cluster_table, fit_clusters
@@ -74,8 +74,8 @@ class ProbeResult:
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     """Other tables for the run's folder, by file name."""
     text: TextTuning | None = None
-    tower: TextTower | None = None
-    """The trained text tower, which is written beside the network."""
+    modules: Sequence[TextModule] = ()
+    """The trained text tower and the decoder, which are written beside the network."""
 
 
 _Probe = Callable[[TransferConfig, TransferSplits, dict[str, FeatureSet], Progress], ProbeResult]

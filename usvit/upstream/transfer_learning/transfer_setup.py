@@ -45,6 +45,7 @@ from usvit.upstream.config.transfer import TransferConfig
 from usvit.upstream.records.training import Dropped
 from usvit.upstream.sources.catalog import DATA
 from usvit.upstream.text_tuning.figures import check_prompts
+from usvit.upstream.text_tuning.hub_words import hub_words
 from usvit.upstream.text_tuning.pairs import check_pairs
 from usvit.upstream.transfer_learning import probes
 from usvit.upstream.transfer_learning.features import FeatureExtractor
@@ -185,6 +186,8 @@ def _prepare_one(config: TransferConfig, splits: TransferSplits) -> TransferSetu
     if config.how == "text":
         check_prompts(config.text, splits.classes)
         texts_sha256 = check_pairs(config.text, splits)
+        if config.text.tower is not None:
+            hub_words(config.text.tower, config.text.context)  # a missing library or tower fails here
     model, loaded = _build(config, spec, weights, len(splits.classes))
     if config.how == "retrieval":
         searching(model, weights, config)  # an incomplete run fails here

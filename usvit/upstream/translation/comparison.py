@@ -84,7 +84,7 @@ def compare(settings: TranslationSettings, progress: Progress, command: str) -> 
         from sacrebleu.metrics import BLEU
     except ImportError as error:
         raise UsvitError(
-            "usvit study translation needs sacrebleu, which is not installed: pip install 'usvit[translation]'."
+            "usvit study translation needs sacrebleu, which is not installed: pip install 'usvit[text]'."
         ) from error
     scale, tiny = SCALES[settings.scale], settings.scale == "tiny"
     train, test = _pairs(settings)
