@@ -46,6 +46,8 @@ OTHER_PROGRAMS = {
     "python3": "makes environments and installs kits; tests/kit runs the installer",
     "ray": "starts a cluster",
     "tensorboard": "is no part of usvit, and serves until it is stopped",
+    "mlflow": "serves until it is stopped",
+    "wandb": "sends runs to a server",
     "dsrdump": "tests/scoring/dicom_out runs it where dcmtk is installed",
     "dcmpschk": "tests/scoring/dicom_out runs it where dcmtk is installed",
     "for": "dciodvfy: tests/scoring/dicom_out runs it where dicom3tools is installed",

@@ -74,7 +74,9 @@ class Places:
     @property
     def an_image(self) -> str:
         """An image on which the network of fold 2 was tested."""
-        return str(pd.read_csv(self._trained("cv") / "fold-2" / "predictions.csv").query("part == 'test'").image_id[0])
+        return str(
+            pd.read_csv(self._trained("cv") / "fold-2" / "predictions.csv").query("part == 'test'").image_id.iloc[0]
+        )
 
     def pretraining(self, name: str, command: Command) -> None:
         small = ("model.vit={depth: 1, width: 24, heads: 2}", "model.image_size=32", "source.size=24")
