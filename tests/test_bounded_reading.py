@@ -43,7 +43,6 @@ CHECKED = "usvit.files has opened the same path before, so it is a regular file 
 ALLOWED = {
     "upstream/bench/memory.py": {".read_text": (1, KERNEL)},
     "upstream/bench/worker.py": {"json.load": (1, "the standard input, which the parent process writes")},
-    "upstream/cli/pretrain.py": {".read_text": (1, PACKAGE_FILE)},
     "upstream/cli/shape.py": {".read_text": (2, OWN_TEMPORARY)},
     "cluster.py": {".read_text": (2, KERNEL), "open": (1, OWN_WRITING), "os.open": (1, OWN_WRITING)},
     "data/datasets/download.py": {"open": (1, OWN_WRITING)},

@@ -26,13 +26,3 @@ def test_the_commands_run_one_after_the_other(usvit, tmp_path, monkeypatch, with
         answer = usvit(*words)
         assert program == "usvit" and answer.code == 0, answer.err
     assert (tmp_path / "runs" / "compare" / "compare.html").is_file()
-
-
-@pytest.mark.slow
-def test_the_commands_on_busi_are_understood(usvit, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = PAGE.read_text(encoding="utf-8").partition("\n## On BUSI")[2].replace("\\\n", "")
-    (block,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    for command in block.splitlines()[:3]:
-        answer = usvit(*shlex.split(command)[1:])
-        assert answer.code == 2 and "The data root data does not exist" in answer.err, command

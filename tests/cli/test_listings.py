@@ -1,5 +1,6 @@
 """``usvit recipes`` and ``usvit settings``."""
 
+import itertools
 import json
 
 from tests.conftest import REPOSITORY
@@ -16,6 +17,13 @@ def test_every_recipe_is_listed_below_its_command_with_its_first_line(usvit):
     }
     said = usvit("recipes").out
     assert all(one in said and title in said for titles in listed.values() for one, title in titles.items())
+
+
+def test_a_recipe_is_listed_with_what_one_needs_to_choose(usvit):
+    lines = usvit("recipes").out.splitlines()
+    facts = {line.split()[0]: after.strip() for line, after in itertools.pairwise(lines) if after.startswith(" " * 26)}
+    assert facts["mae_finetune"] == "imagenet, vit_b16, 224 px, 100 epochs, begins from mae"
+    assert facts["demo"].startswith("timm:resnet10t, 96 px")
 
 
 def test_a_recipe_is_shown_as_its_file_says(usvit):

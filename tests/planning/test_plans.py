@@ -112,6 +112,14 @@ def test_two_runs_give_both_aucs_and_the_correlation(runs, out):
     assert points == sorted(points) and any(abs(power - 0.8) < 0.01 for power in points)
 
 
+def test_equal_runs_are_refused_and_a_tiny_variance_needs_two_images(runs, out):
+    with pytest.raises(UsvitError, match="rank all images alike"):
+        plan_comparison(like=[runs[0], runs[0]], margin=0.1, out=out)
+    assert not out.exists()
+    record, _ = plan_comparison(auc=0.9, auc_b=0.9, correlation=0.9999999, prevalence=0.3, margin=0.05, out=out)
+    assert record.criteria[0].n_independent == 2
+
+
 def test_a_correlation_of_scores_within_patients_is_recovered():
     rng = np.random.default_rng(0)
     code = np.arange(600).repeat(3)

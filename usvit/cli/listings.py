@@ -15,7 +15,7 @@ def recipes(
     json_: o.Json = False,
 ) -> None:
     """List the recipes of trainings, or show one."""
-    from usvit.config.listing import list_recipes
+    from usvit.config.listing import list_recipes, recipe_facts
     from usvit.config.settings import COMMANDS
     from usvit.errors import unknown
     from usvit.files import read_text
@@ -31,11 +31,13 @@ def recipes(
     elif json_:
         print(json.dumps(listed, indent=2, ensure_ascii=False))
     else:
-        for command, titles in listed.items():
+        for (stage, _), (command, titles) in zip(COMMANDS.items(), listed.items(), strict=True):
             print(f"{command} --recipe")
             for one, title in titles.items():
                 print(f"  {one:24} {title}")
-        print("'usvit pretrain --list-recipes' also shows model, images and length.")
+                if facts := recipe_facts(one, stage):
+                    print(f"  {'':24} {', '.join(facts)}")
+        print("'usvit recipes NAME' shows all settings of a recipe, its source and its result.")
 
 
 def settings(

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import BaseModel
 
 from usvit.config.fields import meanings, section_in
-from usvit.config.settings import COMMANDS, recipe_names
+from usvit.config.settings import COMMANDS, Stage, load_recipe, recipe_names
 from usvit.files import read_text
 from usvit.resources import configs_dir
 
@@ -50,6 +50,30 @@ def list_recipes() -> dict[str, dict[str, str]]:
         }
         for stage, command in COMMANDS.items()
     }
+
+
+def recipe_facts(name: str, stage: Stage) -> list[str]:
+    """Return what the file of a recipe states of its images, network, image size, length and initial weights.
+
+    Args:
+        name: Name of a shipped recipe.
+        stage: Its stage.
+
+    Example:
+        >>> recipe_facts("mae_finetune", "pretrain")
+        ['imagenet', 'vit_b16', '224 px', '100 epochs', 'begins from mae']
+    """
+    recipe = load_recipe(name, stage)
+    source, model, train = (recipe.get(section) or {} for section in ("source", "model", "train"))
+    weights = str(model.get("weights") or "scratch").removeprefix("runs/")
+    stated = {
+        "{}": (source.get("name"), model.get("name")),
+        "{} px": (model.get("image_size"),),
+        "{:,} steps": (train.get("steps"),),
+        "{:g} epochs": (train.get("epochs"),),
+        "begins from {}": (None if weights == "scratch" else weights,),
+    }
+    return [text.format(value) for text, values in stated.items() for value in values if value is not None]
 
 
 def _rows(

@@ -254,6 +254,7 @@ SPEED_ONLY = (
     "source.decoded_gb",
     "train.checkpoint_seconds",
     "train.log_every",
+    "train.loggers",
     "train.peak_tflops",
 )
 """Settings that cannot change a result: a run may be resumed with other values of these."""

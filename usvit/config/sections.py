@@ -468,6 +468,9 @@ class TrainConfig(Section):
     (``train.initial_share``, schedule-free AdamW), otherwise ``as_is``."""
     log_every: Annotated[int, Field(ge=1)] = 50
     """Steps between rows of the step log, and between checks that the loss is finite."""
+    loggers: tuple[Literal["mlflow", "wandb"], ...] = ()
+    """Trackers that also get loss, learning rate, speed and validation figures of trainings by steps: ``mlflow``
+    (``mlflow.db`` in the run directory), ``wandb`` (its folder ``wandb``, offline)."""
     compile: bool = False
     """``torch.compile``: faster steps after a slow first one; the result differs by rounding."""
     channels_last: bool = False

@@ -30,7 +30,7 @@ from usvit.plain_data import Json
 from usvit.progress import Progress, shown_progress
 from usvit.records import ModelMetadata, Record, RunRecord, save_record
 from usvit.records.run import Config, Data, LearntFrom, Model
-from usvit.training import Device, check_optimizer, seed_everything
+from usvit.training import Device, check_optimizer, check_trackers, seed_everything
 
 Setup = TypeVar("Setup")
 Trained = TypeVar("Trained")
@@ -238,8 +238,10 @@ def adapt(model: nn.Module, config: Training) -> TuneReport:
     With ``model.tune=lora`` it gets adapters. A head that starts at zero gets small random weights if LAMB trains it.
 
     Raises:
-        UsvitError: The network has no such parts, or does not support a setting or the optimizer.
+        UsvitError: The network has no such parts, or does not support a setting or the optimizer; or a tracker is
+            not installed.
     """
+    check_trackers(config.train.loggers)
     if config.model.grad_checkpointing:
         checkpoint_gradients(model)
     if config.optim.name == "lamb":

@@ -244,9 +244,11 @@ class AreaComparison:
         return max(0.0, float(norm.cdf(upper) - norm.cdf(lower)))
 
     def size(self, power: float) -> float | None:
-        """Return the images for this power; None if more than ``LARGEST`` do not suffice."""
+        """Return the images for this power, at least 2; None if more than ``LARGEST`` do not suffice."""
         if self.power(LARGEST) < power:
             return None
+        if self.power(2.0) >= power:
+            return 2.0
         odds = brentq(lambda one: self.power(np.exp(one)) - power, np.log(2.0), np.log(LARGEST), xtol=1e-10)
         return float(np.exp(odds))
 

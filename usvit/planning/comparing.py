@@ -58,6 +58,8 @@ def plan_comparison(
                 "study."
             )
         correlation = score_correlation(first, second)
+        if correlation > 1 - 1e-9:
+            raise UsvitError("The two runs of --like rank all images alike, so there is nothing to compare.")
     chosen = _test(settings.test, settings.margin, a, b)
     clusters = StudyClusters.of(runs, settings)
     one, other = binormal_placements(a, share), binormal_placements(b, share)

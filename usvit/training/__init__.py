@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .task import MaskedClassificationTask as MaskedClassificationTask
     from .task import TrainingTask as TrainingTask
     from .task import ViewsTask as ViewsTask
+    from .trackers import check_trackers as check_trackers
     from .trainer import Figures as Figures
     from .trainer import FitResult as FitResult
     from .trainer import Trainer as Trainer

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from usvit.training.schedule_free import AveragedWeights
 from usvit.training.signals import StopRequest, stop_requests, stopped
 from usvit.training.state import HistoryRow, TrainState
 from usvit.training.task import ON_HOST, TrainingTask
+from usvit.training.trackers import TRACKERS, Tracker
 from usvit.training.worker_failures import lost_processes
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Trainer:
         self.eval_every = min(train.eval_every or math.ceil(stream.steps_per_epoch), self.steps)
         self._evaluate_module, self._on_best, self._statistics = evaluate, on_best, statistics
         self._checkpoint, self._identity = checkpoint, identity
+        self._trackers: list[Tracker] = []
         self._name, self._progress = name, progress
 
     def fit(self) -> FitResult:
@@ -146,8 +148,9 @@ class Trainer:
                     self._stop_if_requested(stop)
         finally:
             self._progress.finish()
-            if self.log is not None:
-                self.log.close()
+            for one in (self.log, *self._trackers):
+                if one is not None:
+                    one.close()
         return self._finish()
 
     def _set_up(self) -> None:
@@ -194,7 +197,23 @@ class Trainer:
         self.checkpoints.restore(self.state)
         if self.log is not None:
             self.world.on_main(self.log.resume, self.state.step)
+        self.world.on_main(self._open_trackers)
         self.state.started = time.monotonic()
+
+    def _open_trackers(self) -> None:
+        self._trackers = [TRACKERS[name](self._checkpoint.parent) for name in self.train.loggers]
+
+    def _track(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Hand the numbers of a row, by the names of the step log, to the trackers."""
+        for tracker in self._trackers:
+            tracker.log(
+                step,
+                {
+                    key if key.startswith("val_") else f"train/{key}": value
+                    for key, value in figures.items()
+                    if key not in ("step", "epoch", "train_loss")
+                },
+            )
 
     def _save_or_stop(self, stop: StopRequest) -> None:
         """Between two steps, save a checkpoint that is due, and stop after a signal to any of the processes."""
@@ -253,15 +272,19 @@ class Trainer:
         state.training_seconds += time.monotonic() - self._tick
         speed = step * self.stream.batch_size / state.training_seconds
         row = {"step": step, "epoch": step / self.stream.steps_per_epoch, "lr": lr}
+        logged: dict[str, Any] = {}
         if at_log:
             left, loss = (self.steps - step) * state.training_seconds / step, state.losses.logged()
+            logged |= {**row, "loss": loss, "images_per_second": speed, "seconds_left": left}
             if self.log is not None:
-                logged = {**row, "loss": loss, "images_per_second": speed, "seconds_left": left}
                 self.world.on_main(self.log.add, logged)
         if at_evaluation:
             self._refresh()
             self.evaluator.run(state, row, speed, self.checkpoints.saved_step)
+            logged |= state.history[-1]
             self._train_mode()
+        if self._trackers and (at_log or at_evaluation):
+            self._track(step, logged)
         self._progress.update(step, _note(speed, state.history))
         self._tick = time.monotonic()
 

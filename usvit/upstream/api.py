@@ -51,7 +51,7 @@ def pretrain(
     """Pre-train a network: supervised, distilled or self-supervised.
 
     Args:
-        recipe: Name or YAML file of a recipe of ``usvit pretrain --list-recipes``.
+        recipe: Name or YAML file of a recipe of ``usvit recipes``.
         model: Name of a model of ``usvit models list``, or ``timm:NAME``. Default: the model of the recipe.
         source: The training images: a name of ``usvit pretrain --list-sources``, or several joined by ``+``.
         cell: A cell of the recipe's sweep, or ``recommended``.

@@ -22,17 +22,6 @@ def usvit(monkeypatch, capsys):
     return called
 
 
-@pytest.mark.slow
-def test_the_list_shows_what_one_needs_to_choose(usvit):
-    code, out, _ = usvit("--list-recipes")
-    rows = {line.split()[0]: line for line in out.splitlines()}
-    assert code == 0
-    for said in ("imagenet", "vit_b16", "100 epochs", "224", " mae ", "He et al. 2022"):
-        assert said in rows["mae_finetune"]
-    assert "token teacher" in rows["deit_distilled"] and "28 cells" in rows["augreg_i1k"]
-    assert rows["mae_hmlp"].endswith("ours")
-
-
 def test_cells_are_listed_with_those_that_are_recommended(usvit):
     _, out, _ = usvit("--recipe", "augreg_i21k", "--list-cells")
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()}

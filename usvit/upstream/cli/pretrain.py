@@ -1,7 +1,6 @@
 """The command ``usvit pretrain``."""
 
 import json
-import re
 import shlex
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 RecipeOption = Annotated[
     str | None,
     typer.Option(
-        help="A recipe from --list-recipes, or a YAML file; options override its settings. (default: fractals)",
+        help="A recipe from 'usvit recipes', or a YAML file; options override its settings. (default: fractals)",
         metavar="NAME|FILE",
     ),
 ]
@@ -35,8 +34,6 @@ ModelOption = Annotated[
 class PretrainListing(Section):
     """What to show instead of a training."""
 
-    list_recipes: bool = False
-    """Show the recipes and stop."""
     list_sources: bool = False
     """Show the sources and stop."""
     list_cells: bool = False
@@ -62,8 +59,6 @@ def pretrain(
     papers' recipes need the papers' images and GPUs; 'usvit docs recipes' describes smaller versions. 'usvit cv
     --model M --weights RUN' starts from the result. The same command resumes an interrupted run.
     """
-    if listing.list_recipes:
-        return _print_recipes()
     if listing.list_sources:
         return _print_sources()
     if listing.list_cells:
@@ -110,28 +105,6 @@ def _print(outcome: "RunResult[PretrainRecord]") -> None:
     else:
         following = go_on(outcome.path, outcome.record)
     print(f"weights: {outcome.path}\nnext: {following}")
-
-
-def _print_recipes() -> None:
-    from usvit.config import build, recipe_names
-    from usvit.resources import configs_dir
-    from usvit.upstream.config.pretrain import PretrainConfig
-    from usvit.upstream.config.sweep import cells, read_recipe, settings_for
-
-    print(f"{'recipe':22}{'learns':14}{'from':15}{'model':20}{'px':>4}  {'for':15}{'begins from':18}source")
-    for name in recipe_names("pretrain"):
-        recipe = read_recipe(name, "pretrain")
-        config = build(PretrainConfig, settings_for(recipe))
-        learns = f"{config.distill.kind} teacher" if config.distill.kind != "none" else config.objective
-        length = f"{config.train.steps:,} steps" if config.train.steps else f"{config.train.epochs:g} epochs"
-        said = (configs_dir() / "pretrain" / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0]
-        paper = re.match(r"# ([^(:]*?\d{4})", said)
-        tail = f"; {len(found)} cells" if (found := cells(recipe)) else ""
-        print(
-            f"{name:22}{learns:14}{config.source.name:15}{config.model.name:20}{config.model.image_size:>4}  "
-            f"{length:15}{config.model.weights.removeprefix('runs/'):18}{paper[1] if paper else 'ours'}{tail}"
-        )
-    print("For other models of a recipe, its settings and its results, see its file and 'usvit docs recipes'.")
 
 
 def _print_cells(name: str) -> None:

@@ -58,6 +58,9 @@ def test_a_damaged_table_is_named(tmp_path, name, content):
 
 
 def test_missing_file_missing_column_and_no_rows_are_named(tmp_path):
+    for name in ("none.csv", "none.xlsx"):
+        with pytest.raises(UsvitError, match=r"The table cannot be read: there is no such file\."):
+            read_private_sheet(tmp_path / name, "The table")
     with pytest.raises(UsvitError, match=r"no file 'a.csv'"):
         read_sheet(tmp_path / "a.csv")
     (tmp_path / "a.csv").write_text("id,label\n")

@@ -101,6 +101,8 @@ def read_private_sheet(path: Path, called: str) -> Spreadsheet:
     Raises:
         UsvitError: the file is missing, damaged, has no rows, or has cells beyond its header.
     """
+    if not path.exists():
+        raise UsvitError(f"{called} cannot be read: there is no such file.")
     try:
         return _sheet(path, strict=True)
     except TooLarge as error:  # its text quotes no cell
