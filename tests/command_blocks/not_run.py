@@ -23,7 +23,7 @@ UNDERSTOOD = {
         r"usvit explain .*(--source|--path) ",
         r"usvit score .*--base ",
         r"usvit shape (fit|predict) ",
-        r"usvit score .*(--seg |--seg-from )",
+        r"usvit score .*(--seg |--seg-from |--concepts-from )",
         r"usvit data prepare ",
         r"usvit watch .*--labels ",
         r"usvit evaluate .*--repeatability --out ",
