@@ -32,17 +32,21 @@ def test_mlflow_goes_on_after_a_stop_without_repeating_steps(tmp_path, monkeypat
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     fold = tmp_path / "a run" / "fold-1"
     fold.mkdir(parents=True)
-    first = MlflowTracker(fold)
+    first = MlflowTracker(fold, resumed=False)
     first.log(1, {"train/loss": 0.5, "val_loss": None})
     first.log(2, {"train/loss": 0.25, "val_loss": float("nan")})
     first.close()
-    second = MlflowTracker(fold)
+    second = MlflowTracker(fold, resumed=True)
     second.log(2, {"train/loss": 0.75})
     second.log(3, {"train/loss": 0.125})
     second.close()
+    third = MlflowTracker(fold, resumed=False)  # trained anew: another run
+    third.log(1, {"train/loss": 9.0})
+    third.close()
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{fold.parent / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("a run")
-    (run,) = client.search_runs([experiment.experiment_id])
+    again, run = client.search_runs([experiment.experiment_id])  # the newest first
+    assert again.data.metrics == {"train/loss": 9.0}
     assert (run.info.run_name, run.info.status, [*run.data.metrics]) == ("fold-1", "FINISHED", ["train/loss"])
     rows = client.get_metric_history(run.info.run_id, "train/loss")
     assert [(one.step, one.value) for one in rows] == [(1, 0.5), (2, 0.25), (3, 0.125)]
@@ -54,7 +58,7 @@ def test_wandb_writes_offline_and_without_links(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     fold = tmp_path / "run" / "fold-0"
     fold.mkdir(parents=True)
-    tracker = WandbTracker(fold)
+    tracker = WandbTracker(fold, resumed=False)
     tracker.log(1, {"train/loss": 0.5})
     tracker.close()
     written = [*(tmp_path / "run" / "wandb").rglob("*")]

@@ -120,6 +120,7 @@ def teach_lesions(
                 "early_stopping": EarlyStoppingConfig(patience=None),
                 "ema": None,
                 "initial_share": 0.0,
+                "loggers": (),  # the figures of the fold are those of its classifier
                 "batch_norm": "as_is",
             }
         ),

@@ -16,11 +16,15 @@ from typing import Any
 from filelock import FileLock
 
 from usvit.errors import UsvitError
+from usvit.files import sha256_of_text
 
 _NEEDS = {"mlflow": ("mlflow", "sqlalchemy", "alembic"), "wandb": ("wandb",)}
 """Tracker -> modules that it needs."""
 STORE = "mlflow.db"
 """File of MLflow in the run directory; ``mlflow ui --backend-store-uri sqlite:///FILE`` shows it."""
+
+_FOLDER_TAG = "usvit.folder"
+"""Tag of a run of MLflow: the hash of the path of the fold's folder, since a server may have runs of equal names."""
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -46,9 +50,10 @@ class Tracker(ABC):
 
     Args:
         folder: Folder of the fold, in the run directory.
+        resumed: Whether the training goes on after a stop.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, resumed: bool):
         self._run, self._fold = folder.parent.absolute(), folder.name
 
     def log(self, step: int, values: Mapping[str, Any]) -> None:
@@ -66,11 +71,12 @@ class Tracker(ABC):
 class MlflowTracker(Tracker):
     """A run of MLflow for each fold, in an experiment that is named after the run directory.
 
-    A resumed training goes on in the same run, and does not repeat steps that are there.
+    A resumed training goes on in the same run, which it knows by the hash of its folder, and does not repeat steps that
+    are there.
     """
 
-    def __init__(self, folder: Path):
-        super().__init__(folder)
+    def __init__(self, folder: Path, resumed: bool):
+        super().__init__(folder, resumed)
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it would report its use to its makers
         from mlflow import MlflowClient
 
@@ -85,8 +91,11 @@ class MlflowTracker(Tracker):
                 if found
                 else self._client.create_experiment(self._run.name, artifact_location="mlruns")
             )
-        runs = self._client.search_runs([experiment], f"tags.mlflow.runName = '{self._fold}'", max_results=1)
-        self._id = (runs[0] if runs else self._client.create_run(experiment, run_name=self._fold)).info.run_id
+        tag = {_FOLDER_TAG: sha256_of_text(str(folder.absolute()))}
+        condition = f"tags.`{_FOLDER_TAG}` = '{tag[_FOLDER_TAG]}'"
+        runs = self._client.search_runs([experiment], condition, max_results=1) if resumed else []  # the newest first
+        run = runs[0] if runs else self._client.create_run(experiment, run_name=self._fold, tags=tag)
+        self._id = run.info.run_id
         seen = (one.step for key in (runs[0].data.metrics if runs else ()) for one in self._history(key))
         self._last = max(seen, default=-1)
 
@@ -111,8 +120,8 @@ class WandbTracker(Tracker):
     resumed training writes a further run.
     """
 
-    def __init__(self, folder: Path):
-        super().__init__(folder)
+    def __init__(self, folder: Path, resumed: bool):
+        super().__init__(folder, resumed)
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 

@@ -201,7 +201,9 @@ class Trainer:
         self.state.started = time.monotonic()
 
     def _open_trackers(self) -> None:
-        self._trackers = [TRACKERS[name](self._checkpoint.parent) for name in self.train.loggers]
+        self._trackers = [
+            TRACKERS[name](self._checkpoint.parent, resumed=self.state.step > 0) for name in self.train.loggers
+        ]
 
     def _track(self, step: int, figures: Mapping[str, Any]) -> None:
         """Hand the numbers of a row, by the names of the step log, to the trackers."""
