@@ -338,9 +338,9 @@ def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord
         raise UsvitError(
             f"The data sets {'+'.join(own)} differ in their positive class: {', '.join(sorted(positives))}."
         )
-    positive = positives.pop() if positives else "malignant"
-    if not positives and positive not in classes and len(others := [one for one in classes if one != "normal"]) == 1:
-        positive = others[0]
+    others = [one for one in classes if one != "normal"]
+    found = others[0] if len(others) == 1 and others != ["benign"] else "malignant"  # such as lesion beside normal
+    positive = positives.pop() if positives else found
     if positive not in classes:
         raise UsvitError(
             f"The positive class is not known (classes: {', '.join(classes)}). Name it with --positive, or as "

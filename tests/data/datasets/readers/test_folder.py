@@ -8,7 +8,7 @@ from PIL import Image
 from tests.conftest import TINY
 from tests.data.conftest import blob, save, speckle, write_dicom
 from tests.data.io.videos import uncompressed
-from usvit.data.datasets.cards import DataCard, load_card
+from usvit.data.datasets.cards import DataCard, OwnTable, load_card
 from usvit.data.datasets.identities import Identities
 from usvit.data.datasets.locate import open_dataset
 from usvit.data.datasets.manifest import build_manifest
@@ -67,6 +67,19 @@ def test_classes_without_a_malignant_one_need_a_positive_class(root):
     (root / "malignant").rename(root / "cyst")
     with pytest.raises(UsvitError, match=r"positive class is not known \(classes: benign, cyst\)"):
         build_manifest("folder", {"": root}, NoProgress())
+
+
+@pytest.mark.parametrize(("other", "positive"), [("cyst", "cyst"), ("benign", None)])
+def test_the_only_class_beside_normal_is_positive_unless_it_is_benign_or_another_is_named(root, other, positive):
+    (root / "benign").rename(root / "normal")
+    (root / "malignant").rename(root / other)
+    if positive is None:
+        with pytest.raises(UsvitError, match=r"positive class is not known \(classes: benign, normal\)"):
+            build_manifest("folder", {"": root}, NoProgress())
+    else:
+        assert build_manifest("folder", {"": root}, NoProgress()).positive_class == positive
+    with pytest.raises(UsvitError, match="positive class"):
+        build_manifest("folder", {"": root}, NoProgress(), own=OwnTable(positive="lump"))
 
 
 @pytest.mark.parametrize(
