@@ -95,6 +95,8 @@ def changed(number, **changes):
         (changed(0, segmentation=[[2, 2, 9, 2, 2, 9, 5]]), "a coordinate without its pair"),
         (changed(0, segmentation=[]), "neither an outline nor run lengths"),
         (changed(0, segmentation=[[2, 2, 9, 2]]), r"annotations\.0\.segmentation.*at least 6 items"),
+        (changed(0, segmentation=[[2, 2, "nan", 2, 2, 9]]), "annotations.0.segmentation.*finite number"),
+        (changed(0, bbox=["inf", 3, 10, 5]), "annotations.0.bbox.*finite number"),
         (changed(0, bbox=[50, 3, 10, 5]), "annotation 1 .* its box leaves the image 3"),
         (
             changed(1, segmentation={"size": [56, 40], "counts": "0"}),

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from usvit.data.io.bad_image import BadImage, refuse_size, refusing, size_text
 from usvit.data.io.types import UInt8
@@ -29,7 +29,7 @@ _UPSAMPLED = 5
 _lock = threading.Lock()  # masks are drawn in threads; the first one reads the file, and the others wait
 
 Mask = NDArray[np.bool_]
-_Outline = Annotated[list[float], Field(min_length=6)]
+_Outline = Annotated[list[FiniteFloat], Field(min_length=6)]
 
 
 class CocoRunLengths(BaseModel):
@@ -55,7 +55,7 @@ class CocoObject(BaseModel):
     category_id: int
     segmentation: CocoRunLengths | list[_Outline]
     """Run lengths, or outlines x, y, x, y ... in pixels."""
-    bbox: tuple[float, float, float, float] | None = None
+    bbox: tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat] | None = None
     """Left, top, width, height in pixels: checked only, because boxes follow from the masks."""
 
     def refuse(self, height: int, width: int) -> None:
