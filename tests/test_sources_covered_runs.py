@@ -47,7 +47,7 @@ NEEDS_FILE = (129,)
 """It needs ``data.noun`` of WordNet 3.0, whose result is compared with a published hash, so that no other file will do.
 tests/upstream/sources/test_wordnet.py calls its function where that file is installed."""
 TRANSLATION = (206,)
-"""Its two trainings take minutes; tests/upstream/translation runs the command with fewer steps."""
+"""Its two trainings take minutes; tests/upstream/translation trains with fewer steps."""
 PREPARED = (38, 67, 185)
 """Rows whose trainings take 15 s and more: they end once images, weights, network and task are ready."""
 FRACTALS = ("--set", "source.size=48", "--set", "source.classes=4", "--set", "source.image_size=64")
