@@ -54,6 +54,12 @@ def fake(tmp_path, monkeypatch):
         facts.mkdir()
         (code / "__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
         (code / "models" / PIN.file).write_bytes(content)
+        for other in (
+            "a",
+            "b",
+        ):  # the backport importlib_metadata, once it is imported, leaves out files that are missing
+            (site / other).mkdir()
+            (site / other / PIN.file).write_bytes(content)
         (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: {number}\n")
         (facts / "RECORD").write_text(record or f"{code.name}/__init__.py,,\n{code.name}/models/{PIN.file},,\n")
         monkeypatch.syspath_prepend(site)
