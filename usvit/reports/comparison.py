@@ -24,11 +24,12 @@ from usvit.evaluation import (
     rows_of,
     units_to_use,
 )
-from usvit.files import OutputFolder, write_text
+from usvit.files import OutputFolder
 from usvit.metrics.basic import roc
 from usvit.metrics.margin_tests import check_margin
 from usvit.records import CompareRecord, save_record
 from usvit.reports.comparison_document import comparison_document
+from usvit.reports.comparison_files import write_document
 from usvit.reports.figures import square
 
 FILES = ("compare.json", "compare.md", "compare.tex", "compare.html")
@@ -92,9 +93,7 @@ def compare(
     with output.opened():
         save_record(folder / "compare.json", record)
         document = comparison_document(record, {"roc": _roc(opened, record), "differences": _differences(record)})
-        write_text(folder / "compare.md", doc.markdown_document(document))
-        write_text(folder / "compare.tex", doc.latex_tables(document))
-        write_text(folder / "compare.html", doc.html_page(document))
+        write_document(folder, "compare", document)
     return record, folder
 
 

@@ -8,8 +8,9 @@ import usvit.documents as doc
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.evaluation import compare_mask_tables
-from usvit.files import OutputFolder, write_text
+from usvit.files import OutputFolder
 from usvit.records import CompareMasksRecord, save_record
+from usvit.reports.comparison_files import write_document
 from usvit.reports.formatting import p_words
 from usvit.reports.sections.masks import MASK_TITLES
 from usvit.wording import plural
@@ -63,9 +64,7 @@ def compare_masks(
     with output.opened():
         save_record(folder / "compare-masks.json", record)
         document = mask_comparison_document(record)
-        write_text(folder / "compare.md", doc.markdown_document(document))
-        write_text(folder / "compare.tex", doc.latex_tables(document))
-        write_text(folder / "compare.html", doc.html_page(document))
+        write_document(folder, "compare", document)
     return record, folder
 
 

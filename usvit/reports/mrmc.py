@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-import usvit.documents as doc
 from usvit.config.keywords import takes_settings
 from usvit.config.reader_study import ReaderStudySettings
 from usvit.evaluation import analyse_answers, read_answers
-from usvit.files import OutputFolder, write_text
+from usvit.files import OutputFolder
 from usvit.records import MrmcRecord, StudyProtocol, fitting, load_record, save_record
+from usvit.reports.comparison_files import write_document
 from usvit.reports.mrmc_document import mrmc_document
 
 FILES = ("mrmc.json", "mrmc.md", "mrmc.tex", "mrmc.html")
@@ -57,9 +57,7 @@ def mrmc(
     with output.opened():
         save_record(folder / "mrmc.json", record)
         document = mrmc_document(record)
-        write_text(folder / "mrmc.md", doc.markdown_document(document))
-        write_text(folder / "mrmc.tex", doc.latex_tables(document))
-        write_text(folder / "mrmc.html", doc.html_page(document))
+        write_document(folder, "mrmc", document)
     return record, folder
 
 

@@ -21,9 +21,10 @@ from usvit.evaluation import (
     read_readers,
     rows_of,
 )
-from usvit.files import OutputFolder, write_text
+from usvit.files import OutputFolder
 from usvit.metrics.basic import roc
 from usvit.records import ReaderPoint, ReadersRecord, fitting, save_record
+from usvit.reports.comparison_files import write_document
 from usvit.reports.figures import square
 from usvit.reports.readers_document import readers_document
 
@@ -79,9 +80,7 @@ def compare_readers(
     with output.opened():
         save_record(folder / "readers.json", record)
         document = readers_document(record, _roc(found, record))
-        write_text(folder / "readers.md", doc.markdown_document(document))
-        write_text(folder / "readers.tex", doc.latex_tables(document))
-        write_text(folder / "readers.html", doc.html_page(document))
+        write_document(folder, "readers", document)
     return record, folder
 
 
